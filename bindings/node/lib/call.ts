@@ -24,13 +24,50 @@ export function checkedArgv(argv: unknown): Argv {
   return argv as Argv;
 }
 
-function checkedSignal(signal: unknown): AbortSignal | undefined {
+/** @internal */
+export function checkedSignal(signal: unknown): AbortSignal | undefined {
   // The class may be that of a polyfill, or of another realm.
-  if (signal === undefined || (typeof signal === 'object' && signal !== null && 'aborted' in signal)) {
-    return signal as AbortSignal | undefined;
+  const { aborted, addEventListener, removeEventListener } = (signal ?? {}) as Partial<AbortSignal>;
+  const isSignal =
+    typeof aborted === 'boolean' &&
+    typeof addEventListener === 'function' &&
+    typeof removeEventListener === 'function';
+  if (signal !== undefined && !isSignal) {
+    throw new TypeError('signal must be an AbortSignal');
   }
-  throw new TypeError('signal must be an AbortSignal');
+  return signal as AbortSignal | undefined;
 }
+
+const listeners = new WeakMap<AbortSignal, Set<() => void>>();
+
+/**
+ * Calls `stop` once a signal is aborted. Returns a function that removes the listener. All calls share one listener of
+ * the signal, because Node 20 warns of many.
+ *
+ * @internal
+ */
+export function onAbort(signal: AbortSignal, stop: () => void): () => void {
+  let stops = listeners.get(signal);
+  if (!stops) {
+    const all = new Set<() => void>();
+    stops = all;
+    listeners.set(signal, all);
+    const stopAll = (): void => all.forEach((stop) => stop());
+    signal.addEventListener('abort', stopAll, { once: true });
+    removals.set(all, () => signal.removeEventListener('abort', stopAll));
+  }
+  stops.add(stop);
+  return () => {
+    stops.delete(stop);
+    if (stops.size === 0 && listeners.get(signal) === stops) {
+      listeners.delete(signal);
+      removals.get(stops)?.();
+    }
+  };
+}
+
+/** What removes the listener of a set. */
+const removals = new WeakMap<Set<() => void>, () => void>();
 
 /** @internal */
 export function isExit(outcome: Outcome): outcome is NativeExit {
@@ -52,9 +89,9 @@ export function begin(
   if (signal?.aborted) {
     throw new AbortError(signal.reason);
   }
-  const stop = (): void => queue.stop(key);
+  let removeListener: (() => void) | undefined;
   const key = expect((outcome) => {
-    signal?.removeEventListener('abort', stop);
+    removeListener?.();
     settled(outcome, signal?.aborted ? signal : undefined);
   });
   try {
@@ -63,7 +100,7 @@ export function begin(
     forget(key);
     throw error;
   }
-  signal?.addEventListener('abort', stop, { once: true });
+  removeListener = signal && onAbort(signal, () => queue.stop(key));
 }
 
 /**
@@ -150,6 +187,9 @@ const OBJECTS = ['env', 'limiter', 'actions', 'sandbox', 'warm'];
  * @internal
  */
 export function nativeObjects(options: object): Record<string, unknown> {
+  if (typeof options !== 'object' || options === null) {
+    throw new TypeError('options must be an object');
+  }
   const { signal: _signal, ...given } = options as Record<string, unknown>;
   for (const name of OBJECTS.filter((name) => name in given)) {
     given[name] = nativeValue(given[name]);

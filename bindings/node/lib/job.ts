@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 import { Readable, Writable } from 'node:stream';
-import { checkedArgv, launch, nativeOptions, type Abortable, type Argv } from './call';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { checkedArgv, launch, nativeOptions, onAbort, type Abortable, type Argv } from './call';
 import { AbortError, checked, failed, isFailure } from './errors';
 import { Awaited, expect, native, queue, type NativeEvent, type NativeJob } from './native';
 import type { StartOptions } from './options';
@@ -51,6 +52,8 @@ export function checkSize({ rows, columns }: TerminalSize): void {
 }
 
 const EVENTS_AT_ONCE = 64;
+/** The time after which a reader of events lets the event loop go on. */
+const LONGEST_TURN_MS = 10;
 
 /**
  * A running program. `start()` returns it.
@@ -83,7 +86,7 @@ export class Job {
   async #wait(signal: AbortSignal | undefined): Promise<Result> {
     const job = await this.#ready;
     const stop = (): void => this.#end(job);
-    signal?.addEventListener('abort', stop, { once: true });
+    const removeListener = signal && onAbort(signal, stop);
     if (signal?.aborted) {
       stop();
     }
@@ -104,7 +107,7 @@ export class Job {
       }
     } finally {
       this.#isDone = true;
-      signal?.removeEventListener('abort', stop);
+      removeListener?.();
     }
   }
 
@@ -168,6 +171,7 @@ export class Job {
     const job = await this.#ready;
     job.setLines(lines);
     job.hold(true);
+    let turn = performance.now();
     try {
       for (;;) {
         const events = job.takeEvents(EVENTS_AT_ONCE);
@@ -176,9 +180,15 @@ export class Job {
             return;
           }
           yield event;
+          // While the program writes faster than the caller reads, no wait would let timers and other callbacks run.
+          if (performance.now() - turn > LONGEST_TURN_MS) {
+            await nextTurn();
+            turn = performance.now();
+          }
         }
         if (events.length === 0) {
           await this.#change(job, Awaited.Event);
+          turn = performance.now();
         }
       }
     } finally {
@@ -261,7 +271,8 @@ export class Job {
     this.#pumped ??= this.#pump();
     this.#pumped.then(
       () => stream.push(null),
-      (error: Error) => stream.destroy(error),
+      // wait() has the error.
+      () => stream.push(null),
     );
     return stream;
   }
@@ -271,8 +282,10 @@ export class Job {
   async #pump(): Promise<void> {
     for await (const { stream: name, data } of this.#events()) {
       const stream = name && this.#streams.get(name);
-      if (stream && !stream.push(data)) {
-        await new Promise<void>((resolve) => this.#resume.set(name, resolve));
+      if (stream && !stream.push(data) && !this.#isDone) {
+        // Once the program has ended, a stream that is not read does not hold back the other.
+        const resumed = new Promise<void>((resolve) => this.#resume.set(name, resolve));
+        await Promise.race([resumed, this.#result.catch(() => {})]);
         this.#resume.delete(name);
       }
     }

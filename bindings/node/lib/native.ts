@@ -259,7 +259,14 @@ export const queue = new native.Queue(() => {
   for (const [key, outcome] of queue.take()) {
     const settled = pending.get(key);
     forget(key);
-    settled?.(outcome);
+    try {
+      settled?.(outcome);
+    } catch (error) {
+      // The other calls get their outcomes.
+      process.nextTick(() => {
+        throw error;
+      });
+    }
   }
 });
 

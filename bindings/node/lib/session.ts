@@ -3,17 +3,27 @@
 import {
   begin,
   checkedArgv,
+  checkedSignal,
   checkPermission,
   launch,
   nativeObjects,
   nativeOptions,
+  onAbort,
   result,
   type Abortable,
   type Argv,
 } from './call';
 import { AbortError, checked, failed, isFailure, succeeded } from './errors';
 import { checkSize, Job, type TerminalSize } from './job';
-import { expect, native, queue, type NativeCommandText, type NativeJob, type NativeSession } from './native';
+import {
+  expect,
+  native,
+  queue,
+  type NativeCommandText,
+  type NativeFailure,
+  type NativeJob,
+  type NativeSession,
+} from './native';
 import type { CommandOptions, RunOptions, SessionOptions } from './options';
 import type { Result } from './result';
 
@@ -23,8 +33,8 @@ export interface SessionProcess {
   name: string;
 }
 
-/** The options of a session's own that a program beside its shell does not have. */
-type OfShell = 'cwd' | 'env' | 'actions' | 'arg0' | 'sandbox' | 'warm';
+/** The options that a program beside the shell does not have. */
+const OF_SHELL = ['cwd', 'env', 'actions', 'arg0', 'sandbox', 'warm'] as const;
 
 /**
  * A shell, bash or dash, that stays open and runs one command after the other.
@@ -42,7 +52,9 @@ export class Session {
   /** The start of a shell that is not ready yet. */
   #starting: Promise<void> | undefined;
   /** Resolves when the commands so far have ended, if commands wait for each other. */
-  #turns: Promise<unknown> = Promise.resolve();
+  #turns: Promise<void> = Promise.resolve();
+  /** The native calls that close() ends: starts of shells and of commands. */
+  readonly #calls = new Set<number>();
   #closing: Promise<void> | undefined;
 
   /**
@@ -66,6 +78,7 @@ export class Session {
    */
   static async open(shell: string | Argv = 'bash', options: SessionOptions & Abortable = {}): Promise<Session> {
     const { signal, ...rest } = options;
+    checkedSignal(signal);
     const session = new Session(shell, rest);
     try {
       await unlessAborted(session.#ensureShell(), signal);
@@ -79,27 +92,47 @@ export class Session {
 
   /** Starts a shell if the session needs one, and waits until the shell is ready. */
   async #ensureShell(text?: NativeCommandText): Promise<void> {
-    if (this.#closing) {
-      throw new Error('the session is closed');
-    }
+    this.#checkOpen();
     if (this.#starting || this.#native.needsShell) {
       this.#starting ??= this.#openShell(text).finally(() => (this.#starting = undefined));
-      await this.#starting;
+      await this.#starting.finally(() => this.#checkOpen());
+    }
+  }
+
+  #checkOpen(): void {
+    if (this.#closing) {
+      throw new Error('the session is closed');
     }
   }
 
   #openShell(text?: NativeCommandText): Promise<void> {
     return new Promise((resolve, reject) => {
-      begin((key) => this.#native.open(queue, key, text), {}, (outcome) => {
+      let key = 0;
+      const open = (given: number): NativeFailure | null => {
+        this.#calls.add((key = given));
+        return this.#native.open(queue, key, text);
+      };
+      begin(open, {}, (outcome) => {
+        this.#calls.delete(key);
         isFailure(outcome) ? reject(failed(outcome)) : resolve();
       });
     });
   }
 
-  async #launch(text: NativeCommandText, options: Abortable, turn: Promise<unknown>): Promise<NativeJob> {
+  async #launch(text: NativeCommandText, options: Abortable, turn: Promise<void>): Promise<NativeJob> {
     await unlessAborted(turn, options.signal);
     await unlessAborted(this.#ensureShell(text), options.signal);
-    return launch((key) => this.#native.start(queue, key, text), options);
+    let key = 0;
+    const start = (given: number): NativeFailure | null => {
+      this.#calls.add((key = given));
+      return this.#native.start(queue, key, text);
+    };
+    try {
+      return await launch(start, options);
+    } finally {
+      this.#calls.delete(key);
+      this.#checkOpen();
+    }
   }
 
   /**
@@ -109,11 +142,18 @@ export class Session {
    * @throws {TypeError} An argument is not valid. Other errors are those of run(), from the methods of the job that wait.
    */
   start(command: string | Uint8Array, options: CommandOptions & Abortable = {}): Job {
+    checkedSignal(options.signal);
     const text = checked(() => new native.NativeCommandText(command, nativeObjects(options)));
     const launched = this.#launch(text, options, this.#queues ? this.#turns : Promise.resolve());
     const job = new Job(launched, options);
-    const ended = job.wait().catch(() => {});
-    this.#turns = Promise.all([this.#turns, ended]);
+    // The session, which is referenced here, lives as long as its command.
+    const ended = job.wait().then(
+      () => void this.#native,
+      () => void this.#native,
+    );
+    if (this.#queues) {
+      this.#turns = Promise.all([this.#turns, ended]).then(() => {});
+    }
     return job;
   }
 
@@ -159,7 +199,12 @@ export class Session {
    * exported variables and the umask of the last completed command, and is no process of the session. The session needs the
    * option `restart`, which saves this state.
    */
-  sideCommand(argv: Argv, options: Omit<RunOptions, OfShell> & Abortable = {}): Promise<Result> {
+  sideCommand(argv: Argv, options: Omit<RunOptions, (typeof OF_SHELL)[number]> & Abortable = {}): Promise<Result> {
+    for (const name of OF_SHELL) {
+      if (name in options) {
+        throw new TypeError(`unexpected option ${JSON.stringify(name)}; the program has what the session has`);
+      }
+    }
     return result((key) => this.#native.runBeside(queue, key, checkedArgv(argv), nativeObjects(options)), options);
   }
 
@@ -204,6 +249,7 @@ export class Session {
 
   async #close(): Promise<void> {
     const ended = new Promise<void>((resolve) => this.#native.close(queue, expect(() => resolve())));
+    this.#calls.forEach((key) => queue.stop(key));
     const kill = (): void => checked(() => this.#native.stop(0));
     const timer = setTimeout(kill, Math.min(this.#native.grace, 0x7fffffff));
     await ended;
@@ -227,14 +273,14 @@ async function unlessAborted(promise: Promise<unknown>, signal: AbortSignal | un
   const aborted = new Promise<never>((_resolve, reject) => {
     stop = (): void => reject(new AbortError(signal.reason));
   });
-  signal.addEventListener('abort', stop, { once: true });
+  const removeListener = onAbort(signal, stop);
   try {
     if (signal.aborted) {
       throw new AbortError(signal.reason);
     }
     await Promise.race([promise, aborted]);
   } finally {
-    signal.removeEventListener('abort', stop);
+    removeListener();
     promise.catch(() => {});
   }
 }

@@ -26,7 +26,14 @@ export class Template {
    * @throws {TypeError} An argument is not valid, or the path is relative.
    */
   constructor(program: string | Uint8Array, options: { path?: string; warm?: Warm } = {}) {
-    const { path, warm } = options;
+    const { path, warm, ...others } = options;
+    const [unknown] = Object.keys(others);
+    if (unknown !== undefined) {
+      throw new TypeError(`unexpected option ${JSON.stringify(unknown)}`);
+    }
+    if (warm && !(NATIVE in warm)) {
+      throw new TypeError('warm must be a Warm');
+    }
     const template = succeeded(() => native.template(program, path ?? process.env.PATH));
     this[NATIVE] = warm ? succeeded(() => warm[NATIVE].template(template)) : template;
   }

@@ -166,7 +166,7 @@ export class Warm {
     const began = performance.now();
     for (;;) {
       const waited = performance.now() - began;
-      const isFilled = this[NATIVE].fill(waited);
+      const isFilled = !this.closed && this[NATIVE].fill(waited);
       if (isFilled !== null || waited > timeout) {
         return isFilled ?? false;
       }

@@ -27,33 +27,38 @@ impl Descriptors {
 
     /// Copies a descriptor of the caller.
     pub fn copy(&mut self, value: &Unknown<'_>, name: &str) -> Result<BorrowedFd<'static>> {
-        if self.is_dry {
-            return borrowed(value, name);
-        }
-        let copy = self.shared(value, name)?;
-        // SAFETY: `self` keeps the copy open, and is dropped after the command.
-        Ok(unsafe { BorrowedFd::borrow_raw(copy.as_raw_fd()) })
+        self.copy_number(number_of(value, name)?, name)
+    }
+
+    /// Copies the descriptor of this number.
+    pub fn copy_number(&mut self, number: i32, name: &str) -> Result<BorrowedFd<'static>> {
+        let number = if self.is_dry { number } else { self.share(number, name)?.as_raw_fd() };
+        // SAFETY: `self` keeps the copy open, and is dropped after the command. A dry number is only printed.
+        Ok(unsafe { BorrowedFd::borrow_raw(number) })
     }
 
     /// Copies a descriptor of the caller, and shares the copy.
     pub fn shared(&mut self, value: &Unknown<'_>, name: &str) -> Result<Arc<OwnedFd>> {
-        let own = borrowed(value, name)?;
+        self.share(number_of(value, name)?, name)
+    }
+
+    fn share(&mut self, number: i32, name: &str) -> Result<Arc<OwnedFd>> {
+        // SAFETY: the descriptor is only copied, which fails if it is not open.
+        let own = unsafe { BorrowedFd::borrow_raw(number) };
         let copy = own.try_clone_to_owned();
-        let copy =
-            copy.map_err(|error| wrong(format!("{name}: cannot copy descriptor {}: {error}", own.as_raw_fd())))?;
+        let copy = copy.map_err(|error| wrong(format!("{name}: cannot copy descriptor {number}: {error}")))?;
         let copy = Arc::new(copy);
         self.copies.push(copy.clone());
         Ok(copy)
     }
 }
 
-fn borrowed(value: &Unknown<'_>, name: &str) -> Result<BorrowedFd<'static>> {
+fn number_of(value: &Unknown<'_>, name: &str) -> Result<i32> {
     let number: f64 = typed(value, ValueType::Number, name, "a descriptor number")?;
     if number.fract() != 0.0 || !(0.0..f64::from(i32::MAX)).contains(&number) {
         return Err(wrong(format!("{name} must be a descriptor number, got {number}")));
     }
-    // SAFETY: the descriptor is only copied, which fails if it is not open, or printed.
-    Ok(unsafe { BorrowedFd::borrow_raw(number as i32) })
+    Ok(number as i32)
 }
 
 /// Converts a whole number, whose range the library knows.

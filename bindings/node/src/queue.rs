@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 
@@ -178,4 +179,14 @@ impl Stop {
             Poll::Pending
         })
     }
+}
+
+/// Waits for a future, or until the call has to end.
+pub async fn unless_stopped<T>(stop: Arc<Stop>, future: impl Future<Output = T>) -> Option<T> {
+    let (mut stopped, mut future) = (pin!(stop.wait()), pin!(future));
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => stopped.as_mut().poll(context).map(|()| None),
+    })
+    .await
 }

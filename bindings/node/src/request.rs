@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use napi::bindgen_prelude::*;
 use napi_derive::napi;
-use spawnfd::internal::{CallOptions, own_stream, set_stream};
+use spawnfd::internal::{CallOptions, set_stream, stream_number};
 use spawnfd::job::{EventOptions, Events, Spill, WhenFull};
 use spawnfd::options::{self, Call, Kind, OptionSpec};
 use spawnfd::session::CommandText;
@@ -20,7 +20,7 @@ use crate::errors::{Failure, Origins, refused, wrong};
 use crate::limiter::NativeLimiter;
 use crate::sandbox::NativeSandbox;
 use crate::template::NativeTemplate;
-use crate::values::{instance, is_absent, items, object, option_value, os_string};
+use crate::values::{instance, is_absent, is_text, items, object, option_value, os_string};
 use crate::warm::NativeWarm;
 
 /// A command and its options. Only the methods use the command, so that it does not outlive the descriptors.
@@ -29,7 +29,7 @@ pub struct Request {
     options: CallOptions,
     origins: Origins,
     /// Dropped after `command`.
-    descriptors: Descriptors,
+    _descriptors: Descriptors,
 }
 
 /// A started job, and the options that it needs later: the origins of actions, and the time between SIGTERM and SIGKILL.
@@ -63,7 +63,7 @@ impl Request {
         command.signal_mask(SignalSet::EMPTY);
         command.default_signals(IGNORED_BY_NODE);
         let (mut env, mut descriptors, mut origins) = (None, Descriptors::new(), Origins::default());
-        let mut streams = Vec::new();
+        let (mut streams, mut inherited) = (Vec::new(), Vec::new());
         let mut options = call_options(given, call, |options, option, value| {
             match option.name {
                 "env" => env = Some(environment(value)?),
@@ -84,14 +84,22 @@ impl Request {
                 name if matches!(option.kind, Kind::Stream(_)) && value.get_type()? == napi::ValueType::Number => {
                     streams.push((name, descriptors.copy(&value, name)?));
                 }
+                // Node's own streams are close-on-exec, so the program gets copies.
+                name if matches!(option.kind, Kind::Stream(_)) && is_text(&value, "inherit")? => inherited.push(name),
                 _ => return Ok(false),
             }
             Ok(true)
         })?;
         if call == Call::Spawn {
-            // Node's own streams are close-on-exec.
-            let inherited = options.streams.iter_mut().enumerate();
-            inherited.for_each(|(number, stream)| _ = stream.get_or_insert_with(|| own_stream(number)));
+            for name in ["stdin", "stdout", "stderr"] {
+                if given.get::<Unknown<'_>>(name)?.as_ref().map_or(Ok(true), is_absent)? {
+                    inherited.push(name);
+                }
+            }
+        }
+        for name in inherited {
+            let number = stream_number(name).unwrap_or_default() as i32;
+            streams.push((name, descriptors.copy_number(number, name)?));
         }
         // The environment of this moment: another thread starts the program.
         command.environment(&env.unwrap_or_else(Env::inherit));
@@ -99,7 +107,7 @@ impl Request {
         for (name, fd) in streams {
             set_stream(&mut command, name, Stdio::from(fd)).map_err(|error| refused(&error))?;
         }
-        Ok(Request { command, options, origins, descriptors })
+        Ok(Request { command, options, origins, _descriptors: descriptors })
     }
 
     /// Runs the program to its end, in the calling thread.
@@ -142,14 +150,13 @@ impl Request {
         }
     }
 
-    /// Creates a session whose shell is the program. The descriptors have to be open as long as the session.
+    /// Creates a session whose shell is the program.
     #[expect(clippy::result_large_err, reason = "one result a session")]
-    pub fn session(self) -> std::result::Result<(Session, Origins, Duration, Descriptors), Failure> {
+    pub fn session(self) -> std::result::Result<(Session, Duration), Failure> {
         let grace = self.options.session.get("grace").as_duration().unwrap_or_default();
-        match Session::new(self.command, self.options.session) {
-            Ok(session) => Ok((session, self.origins, grace, self.descriptors)),
-            Err(error) => Err(self.origins.failure(&error)),
-        }
+        // No option of a session is a descriptor of this package's caller.
+        let session = Session::new(self.command, self.options.session);
+        session.map(|session| (session, grace)).map_err(|error| Failure::from(&error))
     }
 
     /// Finds out how a run would start.

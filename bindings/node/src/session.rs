@@ -10,10 +10,9 @@ use spawnfd::Session;
 use spawnfd::job::TerminalSize;
 use spawnfd::options::Call;
 
-use crate::actions::Descriptors;
 use crate::errors::{Failure, Origins, refused};
 use crate::job::NativeJob;
-use crate::queue::{Outcome, Queue};
+use crate::queue::{Outcome, Queue, unless_stopped};
 use crate::request::{NativeCommandText, Request};
 use crate::result::NativeResult;
 use crate::values::duration;
@@ -22,10 +21,7 @@ use crate::values::duration;
 #[napi]
 pub struct NativeSession {
     session: Arc<Session>,
-    origins: Origins,
     grace: Duration,
-    /// The descriptors of the shell's actions, which each new shell gets.
-    _descriptors: Descriptors,
 }
 
 /// A process of a session.
@@ -39,17 +35,13 @@ pub struct NativeProcess {
 #[napi]
 pub fn session(argv: Unknown<'_>, options: Object<'_>) -> Result<Either<NativeSession, Failure>> {
     Ok(match Request::new(&argv, &options, Call::Session)?.session() {
-        Ok((session, origins, grace, descriptors)) => {
-            Either::A(NativeSession { session: Arc::new(session), origins, grace, _descriptors: descriptors })
-        }
+        Ok((session, grace)) => Either::A(NativeSession { session: Arc::new(session), grace }),
         Err(failure) => Either::B(failure),
     })
 }
 
-impl NativeSession {
-    fn answer(&self, driven: spawnfd::Result<()>) -> Option<Failure> {
-        driven.err().map(|error| self.origins.failure(&error))
-    }
+fn answer(driven: spawnfd::Result<()>) -> Option<Failure> {
+    driven.err().map(|error| Failure::from(&error))
 }
 
 #[napi]
@@ -67,17 +59,21 @@ impl NativeSession {
     }
 
     /// Starts a shell if the session needs one. The queue gets null under `key` when the shell is ready. `command` is the
-    /// command that needs the shell.
+    /// command that needs the shell. The stop of the call ends the shell.
     #[napi]
     pub fn open(&self, queue: &Queue, key: u32, command: Option<&NativeCommandText>) -> Option<Failure> {
         if let Some(command) = command {
             self.session.start_in_directory_of(&command.parts().0);
         }
-        let (session, origins) = (self.session.clone(), self.origins.clone());
-        self.answer(queue.shared().drive(key, |_| async move {
-            match session.ensure_shell_async().await {
-                Ok(()) => Outcome::woken(),
-                Err(error) => Outcome::of(origins.failure(&error)),
+        let session = self.session.clone();
+        answer(queue.shared().drive(key, |stop| async move {
+            match unless_stopped(stop, session.ensure_shell_async()).await {
+                Some(Ok(())) => Outcome::woken(),
+                Some(Err(error)) => Outcome::of(Failure::from(&error)),
+                None => {
+                    session.stop_shell(Duration::ZERO);
+                    Outcome::of(Failure::lost())
+                }
             }
         }))
     }
@@ -86,7 +82,7 @@ impl NativeSession {
     #[napi]
     pub fn start(&self, queue: &Queue, key: u32, command: &NativeCommandText) -> Option<Failure> {
         let (session, (text, run, events, grace)) = (self.session.clone(), command.parts());
-        self.answer(queue.shared().drive(key, |stop| async move {
+        answer(queue.shared().drive(key, |stop| async move {
             match session.start_until(&text, &run, events, stop.wait()).await {
                 Ok((job, events)) => Outcome::of(NativeJob::of((job, events, Origins::default(), grace))),
                 Err(error) => Outcome::of(Failure::from(&error)),
@@ -104,7 +100,7 @@ impl NativeSession {
         options: Object<'_>,
     ) -> Result<Option<Failure>> {
         let (session, request) = (self.session.clone(), Request::new(&argv, &options, Call::Run)?);
-        Ok(self.answer(queue.shared().drive(key, |stop| async move {
+        Ok(answer(queue.shared().drive(key, |stop| async move {
             match request.run_beside(&session, stop.wait()).await {
                 Ok(output) => Outcome::of(NativeResult::new(Arc::new(output))),
                 Err(failure) => Outcome::of(failure),

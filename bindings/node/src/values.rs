@@ -47,6 +47,11 @@ pub fn is_absent(value: &Unknown<'_>) -> Result<bool> {
     Ok(matches!(value.get_type()?, ValueType::Undefined | ValueType::Null))
 }
 
+/// Whether a value is this string.
+pub fn is_text(value: &Unknown<'_>, text: &str) -> Result<bool> {
+    Ok(value.get_type()? == ValueType::String && typed::<String>(value, ValueType::String, "", "")? == text)
+}
+
 /// Converts a value of a primitive type.
 pub fn typed<T: FromNapiValue>(value: &Unknown<'_>, of: ValueType, name: &str, expected: &str) -> Result<T> {
     if value.get_type()? != of {

@@ -42,6 +42,24 @@ test('events have all bytes, and an unread job blocks its program', async () => 
   assert.ok((await job.wait()).ok);
 });
 
+test('a slow reader of a flood does not starve the event loop', async () => {
+  const job = start(['yes'], { timeout: 60_000 });
+  let turns = 0;
+  const timer = setInterval(() => turns++, 1);
+  let work = 0;
+  for await (const event of job) {
+    for (const until = performance.now() + 5; performance.now() < until; ) {
+      work += event.data.length;
+    }
+    if (turns >= 10) {
+      break;
+    }
+  }
+  clearInterval(timer);
+  assert.equal((await job.stop(0)).stop, 'cancelled');
+  assert.ok(work > 0);
+});
+
 test('a loop that is left early lets the program run on', async () => {
   const job = start(['seq', '1000000'], { window: 65536 });
   for await (const event of job) {
@@ -193,4 +211,39 @@ test('runs and jobs go side by side', async () => {
   ]);
   assert.deepEqual(texts, jobs.map((_, index) => `${index}\n`));
   assert.ok(runs.every((result) => result.ok));
+});
+
+test('a stream that is not read does not hold back the other after the end', async () => {
+  const job = start(sh('head -c 200000 /dev/zero >&2; echo out'), { keep: 'all' });
+  void job.stderr;
+  let text = '';
+  for await (const chunk of job.stdout) {
+    text += chunk;
+  }
+  assert.equal(text, 'out\n');
+  assert.ok((await job.wait()).ok);
+});
+
+test('the streams of a job that cannot be started end, and wait() has the error', async () => {
+  const job = start(['no-such-program']);
+  for await (const chunk of job.stdout) {
+    assert.fail(chunk);
+  }
+  await assert.rejects(job.wait(), { code: 'ENOENT' });
+});
+
+test('a wrong signal is refused, and many calls share a signal without a warning', async () => {
+  for (const signal of [{ aborted: false }, null, 3]) {
+    assert.throws(() => start(['true'], { signal }), { name: 'TypeError', message: 'signal must be an AbortSignal' });
+  }
+  const warnings = [];
+  const warn = (warning) => warnings.push(warning);
+  process.on('warning', warn);
+  const controller = new AbortController();
+  const runs = Array.from({ length: 20 }, () => run(['sleep', '1000'], { signal: controller.signal }));
+  controller.abort();
+  await Promise.all(runs.map((call) => assert.rejects(call, AbortError)));
+  await new Promise((resolve) => setImmediate(resolve));
+  process.off('warning', warn);
+  assert.deepEqual(warnings, []);
 });

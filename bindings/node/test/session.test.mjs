@@ -72,9 +72,12 @@ test('a session without a start opens its shell with the first command', async (
   const session = new Session('bash', { env: { A: 'a', PATH: process.env.PATH } });
   t.after(() => session.close());
   assert.equal(session.pid, null);
-  const results = await Promise.all([session.run('echo $A').catch((error) => error), session.run('echo $A').catch((error) => error)]);
-  assert.equal(results.filter(({ text }) => text === 'a\n').length, 1);
-  assert.equal(results.filter(({ code }) => code === 'EBUSY').length, 1);
+  const both = [1, 2].map(() => session.start('read line; echo $A', { stdin: 'stream' }));
+  const refused = await Promise.race(both.map((job) => job.wait().catch((error) => ({ job, error }))));
+  assert.equal(refused.error.code, 'EBUSY');
+  const [other] = both.filter((job) => job !== refused.job);
+  await other.write('\n');
+  assert.equal((await other.wait()).text, 'a\n');
   assert.ok(session.pid > 0);
 });
 
@@ -158,6 +161,52 @@ test('limiters count shells and commands', async (t) => {
   await first.close();
   await (await second).close();
   assert.deepEqual([limiter.running, limiter.waiting], [0, 0]);
+});
+
+test('closing ends commands that wait for a shell or for a permit', async (t) => {
+  const limiter = new Limiter(1);
+  const first = await open(t, { limiter });
+  const second = new Session('bash', { limiter });
+  const waits = assert.rejects(second.run('echo not this'), /the session is closed/);
+  await until(() => limiter.waiting === 1, 'the second session waits for a shell');
+  await second.close();
+  await waits;
+  assert.equal(limiter.waiting, 0);
+  await first.close();
+  assert.equal(limiter.running, 0);
+
+  const third = await open(t);
+  const held = await third.run('read line', { yieldAfter: 0, stdin: 'stream', limiter });
+  const fourth = await open(t);
+  const queued = assert.rejects(fourth.run('echo not this', { limiter }), /the session is closed/);
+  await until(() => limiter.waiting === 1, 'the command waits for a permit');
+  await fourth.close();
+  await queued;
+  await held.stop();
+});
+
+test('a session lives as long as its command, and no result longer than its references', async () => {
+  const { stdout, stderr } = await node(
+    `const pause = () => new Promise((resolve) => setTimeout(resolve, 10));
+     (async () => {
+       const slow = await (async () => {
+         const session = await Session.open('bash');
+         return { result: session.run('sleep 0.3; echo ended') };
+       })();
+       for (let i = 0; i < 20; i++) { gc(); await pause(); }
+       const result = await slow.result;
+       console.log(result.text.trim(), result.code);
+       const session = await Session.open('bash');
+       let freed = 0;
+       const registry = new FinalizationRegistry(() => freed++);
+       for (let i = 0; i < 20; i++) registry.register(await session.run('true'), i);
+       for (let i = 0; i < 100 && freed < 15; i++) { gc(); await pause(); }
+       console.log(freed >= 15);
+       await session.close();
+     })();`,
+    { flags: ['--expose-gc'] },
+  );
+  assert.deepEqual([stdout, stderr], ['ended 0\ntrue\n', '']);
 });
 
 test('wrong arguments are named', async (t) => {

@@ -7,8 +7,8 @@ export interface SessionProcess {
     pid: number;
     name: string;
 }
-/** The options of a session's own that a program beside its shell does not have. */
-type OfShell = 'cwd' | 'env' | 'actions' | 'arg0' | 'sandbox' | 'warm';
+/** The options that a program beside the shell does not have. */
+declare const OF_SHELL: readonly ["cwd", "env", "actions", "arg0", "sandbox", "warm"];
 /**
  * A shell, bash or dash, that stays open and runs one command after the other.
  *
@@ -65,7 +65,7 @@ export declare class Session {
      * exported variables and the umask of the last completed command, and is no process of the session. The session needs the
      * option `restart`, which saves this state.
      */
-    sideCommand(argv: Argv, options?: Omit<RunOptions, OfShell> & Abortable): Promise<Result>;
+    sideCommand(argv: Argv, options?: Omit<RunOptions, (typeof OF_SHELL)[number]> & Abortable): Promise<Result>;
     /** Sends SIGINT to the running command, as Ctrl-C in a terminal does. Does not wait for the command's end. */
     interrupt(): void;
     /** Changes the size of the session's terminal; its foreground process group gets SIGWINCH. */

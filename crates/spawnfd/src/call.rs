@@ -103,7 +103,6 @@ impl CallOptions {
                 self.streams[number] = match chosen {
                     _ if is_default => None,
                     "null" => Some(Stdio::Null),
-                    "inherit" if self.call != Call::Spawn => Some(own_stream(number)),
                     "inherit" => Some(Stdio::Inherit),
                     "pipe" => Some(Stdio::Piped),
                     "merge" => Some(Stdio::SameAsStdout),
@@ -153,15 +152,6 @@ impl CallOptions {
             None => text,
         }
     }
-}
-
-/// A standard stream of this process, for a program that gets the stream even if it is close-on-exec.
-pub fn own_stream(number: usize) -> Stdio<'static> {
-    Stdio::from(match number {
-        0 => rustix::stdio::stdin(),
-        1 => rustix::stdio::stdout(),
-        _ => rustix::stdio::stderr(),
-    })
 }
 
 /// Connects the standard stream of this name to a descriptor.

@@ -143,7 +143,7 @@ pub mod limits {
 /// Items for the bindings and the command of this project. They may change in any release.
 #[doc(hidden)]
 pub mod internal {
-    pub use crate::call::{CallOptions, own_stream, set_stream, stream_number};
+    pub use crate::call::{CallOptions, set_stream, stream_number};
     pub use crate::child::signaller::Signaller;
     pub use crate::command::arguments::{Kind, Value, filter, text};
     pub use crate::command::names::{signal, signal_name};

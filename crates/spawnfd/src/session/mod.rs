@@ -89,6 +89,8 @@ struct SessionState {
     /// Names of the variables that a shell gets only with its first command, and their values for the first shell.
     late: Vec<&'static str>,
     exported: Vec<(String, Vec<u8>)>,
+    /// Whether the session has been closed: no other shell starts.
+    is_closed: bool,
 }
 
 impl SessionState {
@@ -198,6 +200,7 @@ impl Session {
             first,
             late,
             exported,
+            is_closed: false,
         };
         let state = PerProcess::for_this_process(Some(state), || None);
         Ok(Session { options, state, starts: Limiter::new(1), turns: Limiter::new(1) })
@@ -464,6 +467,7 @@ impl Session {
         let (shell, earlier) = {
             let mut state = self.state.lock();
             let state = state.as_mut()?;
+            state.is_closed = true;
             (state.shell.clone(), std::mem::take(&mut state.earlier))
         };
         earlier.iter().for_each(|shell| shell.job().stop(Duration::ZERO));
@@ -565,6 +569,9 @@ impl Session {
     pub fn begin_shell(&self, permit: Option<Permit>) -> Result<Option<Job>> {
         let mut state = self.state.lock();
         let Some(state) = state.as_mut() else { return Err(not_ours()) };
+        if state.is_closed {
+            return Err(Error::new(Stage::Capture, Errno::ESRCH, "session()").saying("the session is closed"));
+        }
         match &state.shell {
             Some(shell) if !shell.has_ended() => return Ok(None),
             Some(_) if !self.options.restart => return Err(self.exited(state)),
