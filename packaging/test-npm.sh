@@ -46,7 +46,7 @@ contents() { # package, pattern of the names
         '.version == $version and (has("scripts") or has("devDependencies") | not)' >/dev/null ||
         fail "$(basename "$1"): unexpected package.json"
 }
-contents "$main" 'dist/([a-z_]+/)?[a-z_]+(\.d)?\.(js|ts)'
+contents "$main" '(dist|types)/([a-z_]+/)?[a-z_]+(\.d)?\.m?(js|ts)'
 [ -f "$native" ] || fail "there is no $native"
 for package in "$packages"/spawnfd-linux-*.tgz; do
     contents "$package" 'spawnfd\.node'

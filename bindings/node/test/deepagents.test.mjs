@@ -2,6 +2,7 @@
 // A backend of deepagents runs its commands by this library.
 
 import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { CompositeBackend, FilesystemBackend, LocalShellBackend, isSandboxBackend } from 'deepagents';
@@ -43,6 +44,13 @@ test('a timeout ends the tree and keeps the output', async (t) => {
   assert.deepEqual([output, exitCode], ['begun\n\n[stopped: timeout]', 124]);
   const pid = await pidIn(file);
   await until(() => !isRunning(pid), 'the end of the tree');
+});
+
+test('an undefined timeout is the default', async (t) => {
+  const { mock } = t.mock.method(createRequire(import.meta.url)('../dist/run.js'), 'run');
+  const backend = backendOf(t, { timeout: undefined });
+  assert.equal((await backend.execute('echo one')).output, 'one\n');
+  assert.equal(mock.calls[0].arguments[1].timeout, 120_000);
 });
 
 test('much output is truncated', async (t) => {

@@ -83,6 +83,16 @@ test('a slow reader gets all output, and one stream does not block the other', a
   assert.deepEqual(await runs(slow), [3_000_000, 500_000, 0]);
 });
 
+test('after a partial read of both outputs, the program runs on', async () => {
+  const script = 'echo begun; head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2; exit 3';
+  const effect = Effect.gen(function* () {
+    const handle = yield* shell(script);
+    const begun = yield* text(Stream.take(handle.all, 1));
+    return [begun.slice(0, 6), yield* handle.exitCode];
+  });
+  assert.deepEqual(await runs(effect), ['begun\n', 3]);
+});
+
 test('directory and environment', async (t) => {
   const cwd = scratch(t);
   const string = (script, options) => runs(use((spawner) => spawner.string(shell(script, options))));
@@ -101,6 +111,12 @@ test('the end of the scope ends the tree', async (t) => {
     ),
   );
   await until(() => !pids.some(isRunning), 'the end of the tree');
+});
+
+test('the end of the scope ends a program whose end cannot be as the options say', async () => {
+  const command = ChildProcess.make('sleep', ['1000'], { forceKillAfter: 'no duration' });
+  const pid = await runs(Effect.map(command, (handle) => handle.pid));
+  assert.equal(isRunning(pid), false);
 });
 
 test('an interruption ends the tree', async () => {
@@ -140,6 +156,7 @@ test('a start that fails is a PlatformError', async () => {
     ChildProcess.make('echo', ['x'], { shell: true }),
     ChildProcess.make('true', { additionalFds: { fd3: { type: 'output' } } }),
     ChildProcess.make('true', ['a\0b']),
+    ChildProcess.make('true', { killSignal: 'SIGINFO' }),
   ]) {
     assert.equal((await failure(command)).reason._tag, 'BadArgument');
   }

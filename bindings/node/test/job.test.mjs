@@ -105,6 +105,10 @@ test('a program that has closed its input is EPIPE, and no stream is EBADF', asy
     { name: 'SpawnError', code: 'EPIPE' },
   );
   await closed.stop(0);
+  const ended = start(['cat'], { stdin: 'stream' });
+  await ended.closeStdin();
+  await assert.rejects(ended.write('x'), { name: 'SpawnError', code: 'EPIPE' });
+  await ended.wait();
   const none = start(['sleep', '1000']);
   await assert.rejects(none.write('x'), { code: 'EBADF' });
   await none.stop(0);

@@ -2,9 +2,11 @@
 // A workspace of Mastra runs its commands by this library.
 
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { Workspace, createWorkspaceTools } from '@mastra/core/workspace';
+import { Limiter } from 'spawnfd';
 import { Sandbox } from 'spawnfd/mastra';
 import { isRunning, pidIn, scratch, until } from './support.mjs';
 
@@ -58,6 +60,51 @@ test('a timeout and an abort end the tree', async (t) => {
     onStdout: () => controller.abort(),
   });
   assert.equal(killed, true);
+});
+
+test('a timeout of 0 or less is none', async (t) => {
+  for (const timeout of [0, -1]) {
+    assert.equal((await sandboxOf(t).executeCommand('exit 3', [], { timeout })).exitCode, 3);
+  }
+});
+
+test('standard error says which option ended a command', async (t) => {
+  const { exitCode, stderr } = await sandboxOf(t, {}, { idleTimeout: 300 }).executeCommand('sleep 1000');
+  assert.deepEqual([exitCode, stderr], [143, '\n[stopped: idle_timeout]']);
+});
+
+test('a callback that throws ends the command', async (t) => {
+  const sandbox = sandboxOf(t);
+  const onStdout = () => {
+    throw new Error('of a callback');
+  };
+  const handle = await sandbox.processes.spawn('echo begun; exec sleep 1000', { onStdout });
+  await assert.rejects(handle.wait(), /of a callback/);
+  assert.equal(isRunning(handle.pid), false);
+  assert.deepEqual((await sandbox.processes.list()).map(({ running }) => running), [false]);
+});
+
+test('the end of a sandbox ends the commands whose start is under way', async (t) => {
+  const file = join(scratch(t), 'pid');
+  const command = `echo $$ >${file}; exec sleep 1000`;
+  const early = sandboxOf(t);
+  const first = early.processes.spawn(command);
+  first.catch(() => {});
+  await early.destroy();
+  await assert.rejects(first);
+  assert.ok(!existsSync(file) || !isRunning(await pidIn(file)));
+  const limiter = new Limiter(1);
+  const sandbox = sandboxOf(t, {}, { limiter });
+  const running = await sandbox.processes.spawn('exec sleep 1000');
+  const waiting = sandbox.processes.spawn(command);
+  waiting.catch(() => {});
+  // The sandbox runs, so this start waits for the limiter.
+  await until(() => limiter.waiting === 1, 'the start in the queue');
+  await sandbox.destroy();
+  await assert.rejects(waiting, { name: 'AbortError' });
+  assert.deepEqual([isRunning(running.pid), limiter.running], [false, 0]);
+  // A sandbox that has been stopped starts commands again.
+  assert.equal((await sandbox.executeCommand('exit 3')).exitCode, 3);
 });
 
 test('a background process has input and output, and ends with the sandbox', async (t) => {

@@ -2,7 +2,9 @@
 // The stdio transport, with the client and the server of the MCP SDK, and with servers that misbehave.
 
 import assert from 'node:assert/strict';
+import { createWriteStream, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
@@ -137,6 +139,40 @@ test('a message that is too large closes the transport', async () => {
   await transport.start();
   await until(() => seen.closes === 1, 'onclose');
   assert.match(seen.errors[0].message, /maxBufferSize \(1000\)/);
+});
+
+test('data after the transport is closed is ignored', async () => {
+  const { transport, seen } = shell(String.raw`yes '{"jsonrpc":"2.0","method":"m"}'`, { grace: 100 });
+  transport.onmessage = (message) => {
+    seen.messages.push(message);
+    void transport.close();
+  };
+  await transport.start();
+  await until(() => seen.closes === 1, 'onclose');
+  assert.deepEqual([seen.messages.length, seen.errors], [1, []]);
+  const large = shell('yes | tr -d "\\n"', { maxBufferSize: 1000, grace: 100 });
+  await large.transport.start();
+  await until(() => large.seen.closes === 1, 'onclose');
+  assert.equal(large.seen.errors.length, 1);
+});
+
+test('standard error may go to a stream, with and without a descriptor', async (t) => {
+  const path = join(scratch(t), 'log');
+  const file = createWriteStream(path);
+  await new Promise((resolve) => file.once('open', resolve));
+  t.after(() => file.destroy());
+  const memory = new PassThrough();
+  for (const stderr of [file, memory]) {
+    const { transport } = shell('echo begun >&2; read line', { stderr });
+    await transport.start();
+    await transport.close();
+    assert.equal(transport.stderr, null);
+  }
+  assert.deepEqual([readFileSync(path, 'utf8'), memory.read().toString()], ['begun\n', 'begun\n']);
+  const flood = shell('head -c 8000000 /dev/zero >&2', { stderr: new PassThrough() });
+  await flood.transport.start();
+  await until(() => flood.seen.closes === 1, 'the end of the server');
+  assert.equal(flood.transport.result.code, 0);
 });
 
 test('a server that floods its standard error does not block', async () => {

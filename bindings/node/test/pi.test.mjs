@@ -38,6 +38,19 @@ test('a timeout ends the tree and keeps the output', async (t) => {
   await until(() => !isRunning(pid), 'the end of the tree');
 });
 
+test('a timeout of 0 or less is none', async (t) => {
+  const run = (timeout) => bashOperations().exec('exit 3', scratch(t), { onData() {}, timeout });
+  for (const timeout of [0, -1]) {
+    assert.deepEqual(await run(timeout), { exitCode: 3 });
+  }
+});
+
+test('the output says which option ended a command', async (t) => {
+  const idle = await bash(t, 'echo begun; sleep 1000', { options: { idleTimeout: 300 } });
+  assert.equal(idle, 'begun\n\n[stopped: idle_timeout]\n\nCommand exited with code 143');
+  assert.match(await bash(t, 'yes', { options: { outputLimit: 100_000 } }), /\[stopped: output_limit\]/);
+});
+
 test('an abort ends the tree', async (t) => {
   const file = join(scratch(t), 'pid');
   const controller = new AbortController();

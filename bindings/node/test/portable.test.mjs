@@ -3,11 +3,11 @@
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { appendFileSync, cpSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { descriptors, isRunning, node, pidIn, scratch, until } from './support.mjs';
+import { descriptors, isRunning, node, PACKAGE, pidIn, scratch, until } from './support.mjs';
 
 process.env.SPAWNFD_PORTABLE = '1';
 const {
@@ -151,6 +151,32 @@ test('runSync() does not wait for a limiter', async () => {
   assert.throws(() => runSync(['true'], { limiter }), Unsupported);
   await job.stop(0);
   assert.deepEqual([limiter.running, runSync(['true'], { limiter }).ok], [0, true]);
+});
+
+test('modules of NODE_OPTIONS do not disturb runSync(), and the program gets NODE_OPTIONS', async (t) => {
+  const file = join(scratch(t), 'main.cjs');
+  writeFileSync(file, "if (!require('node:worker_threads').isMainThread) throw new Error('only for the main thread');");
+  const NODE_OPTIONS = `--require=${file}`;
+  const { stdout, stderr } = await node("console.log(runSync(sh('echo $NODE_OPTIONS')).text);", { env: { NODE_OPTIONS } });
+  assert.deepEqual([stdout, stderr], [`${NODE_OPTIONS}\n\n`, '']);
+});
+
+test('runSync() fails if its worker thread fails', async (t) => {
+  // Copies of the package, each with a file that breaks the worker.
+  const outcome = async (name, change) => {
+    const directory = join(scratch(t), 'dist');
+    cpSync(dirname(PACKAGE), directory, { recursive: true });
+    change(join(directory, 'portable', name));
+    const script = `try { require(${JSON.stringify(join(directory, 'index.js'))}).runSync(['true']); }
+      catch (error) { console.log(error.name, error.message); }`;
+    return (await node(script)).stdout;
+  };
+  const [broken, missing] = await Promise.all([
+    outcome('program.js', (path) => appendFileSync(path, "exports.launch = () => { throw new Error('broken'); };")),
+    outcome('worker.js', (path) => rmSync(path)),
+  ]);
+  assert.match(broken, /^SpawnError the worker thread of runSync\(\) ended without a result/);
+  assert.match(missing, /^SpawnError true was not started: no worker thread within 10 s/);
 });
 
 for (const [name, end] of [['exit', 'process.exit(0)'], ['an uncaught exception', "throw new Error('on purpose')"]]) {

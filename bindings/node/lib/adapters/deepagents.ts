@@ -7,6 +7,7 @@
 
 import { run, sh } from '../run';
 import type { RunOptions } from '../options';
+import { stopLine } from './options';
 
 /** What `execute()` returns, as deepagents describes it. */
 export interface ExecuteResponse {
@@ -38,13 +39,14 @@ export function withShell<Backend extends object>(
   backend: Backend,
   options: Omit<RunOptions, 'stderr'> = {},
 ): Backend & ShellBackend {
+  const { timeout = 120_000, ...others } = options;
   const shell: ShellBackend = {
     id: `spawnfd-${(lastId += 1)}`,
     async execute(command) {
-      const result = await run(sh(command), { timeout: 120_000, ...options, stderr: 'merge' });
+      const result = await run(sh(command), { ...others, timeout, stderr: 'merge' });
       const status = result.code ?? (result.signal === null ? null : 128 + result.signal);
       return {
-        output: result.stop === 'exited' ? result.text : `${result.text}\n[stopped: ${result.limit ?? result.stop}]`,
+        output: result.text + stopLine(result),
         exitCode: result.stop === 'exited' ? status : OUT_OF_TIME,
         truncated: result.omittedBytes > 0,
       };

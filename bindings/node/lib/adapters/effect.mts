@@ -17,7 +17,8 @@ import type { Scope } from 'effect/Scope';
 import * as Sink from 'effect/Sink';
 import * as Stream from 'effect/Stream';
 import { PassThrough, pipeline, type Readable } from 'node:stream';
-import { SpawnError, start, type Job, type StartOptions } from '../index.js';
+import { SpawnError, start, type Job, type OutputEvent, type StartOptions } from '../index.js';
+import { signalNumber } from '../signals.js';
 
 type Handle = Spawner.ChildProcessHandle;
 type Output = Stream.Stream<Uint8Array, PlatformError>;
@@ -96,6 +97,24 @@ function buffered(output: Readable): Readable {
   return pipeline(output, new PassThrough({ highWaterMark: UNREAD_OUTPUT }), () => {});
 }
 
+async function discard(job: Job): Promise<void> {
+  for await (const _event of job.events()) {
+  }
+}
+
+/** The events of a job. After the reader has left, the program runs on, and its output is discarded. */
+async function* events(job: Job): AsyncGenerator<OutputEvent> {
+  let isLeft = true;
+  try {
+    yield* job.events();
+    isLeft = false;
+  } finally {
+    if (isLeft) {
+      discard(job).catch(() => {});
+    }
+  }
+}
+
 /** The chunks of an output. If the program could not be started after all, there are none, and the error is the job's. */
 async function* chunks(job: Job, output: AsyncIterable<{ data: Uint8Array | null } | Uint8Array>): AsyncGenerator<Uint8Array> {
   let isEmpty = true;
@@ -130,7 +149,7 @@ function outputs(job: Job, command: StandardCommand): Record<'stdout' | 'stderr'
   const hasSink = [command.options.stdout, command.options.stderr].some((option) => Sink.isSink(streamOf(option)));
   const all = Stream.suspend(() => {
     const isSeparate = separate !== undefined || hasSink;
-    return isSeparate ? Stream.merge(stdout, stderr) : Stream.fromAsyncIterable(chunks(job, job.events()), fail);
+    return isSeparate ? Stream.merge(stdout, stderr) : Stream.fromAsyncIterable(chunks(job, events(job)), fail);
   });
   return { stdout, stderr, all };
 }
@@ -153,6 +172,10 @@ const spawnOne = Effect.fnUntraced(function* (command: StandardCommand) {
   if (options.additionalFds && Object.keys(options.additionalFds).length > 0) {
     return yield* Effect.fail(invalid('spawn', 'the option additionalFds is not supported'));
   }
+  const { killSignal } = options;
+  if (killSignal !== undefined) {
+    yield* attempt('spawn', command, async () => signalNumber(killSignal as NodeJS.Signals));
+  }
   const input = streamOf(options.stdin);
   const argv = shell
     ? [shell === true ? '/bin/sh' : shell, '-c', command.command]
@@ -170,7 +193,7 @@ const spawnOne = Effect.fnUntraced(function* (command: StandardCommand) {
         keep: [0, 0],
       }).started(),
     ),
-    (job) => Effect.promise(() => end(job, options).catch(() => {})),
+    (job) => Effect.promise(() => end(job, options).catch(() => job.stop(0)).catch(() => {})),
   );
 
   const stdin = stdio(input, 'stream') === 'stream' ? inputOf(job, command) : Sink.drain;

@@ -8,6 +8,7 @@
 import {
   MastraSandbox,
   ProcessHandle,
+  SandboxNotReadyError,
   SandboxProcessManager,
   type CommandResult,
   type MastraSandboxOptions,
@@ -18,7 +19,7 @@ import { randomUUID } from 'node:crypto';
 import { resolve } from 'node:path';
 import { StringDecoder } from 'node:string_decoder';
 import { sh, start, type Job } from '../index.js';
-import type { CommandOptions } from './options.js';
+import { stopLine, type CommandOptions } from './options.js';
 
 const OUT_OF_TIME = 124;
 
@@ -32,8 +33,13 @@ class JobHandle extends ProcessHandle {
     super(options);
     this.pid = String(job.pid);
     this.#job = job;
-    this.#result = this.#follow(options.timeout);
-    this.#result.catch(() => (this.exitCode = 1));
+    this.#result = this.#follow(options.timeout).catch(async (error) => {
+      // A callback may have thrown while the command runs.
+      await job.stop(0).catch(() => {});
+      this.exitCode = 1;
+      throw error;
+    });
+    this.#result.catch(() => {});
   }
 
   async #follow(timeout: number | undefined): Promise<CommandResult> {
@@ -45,10 +51,13 @@ class JobHandle extends ProcessHandle {
     }
     this.#emit('stdout', decoders.stdout.end());
     this.#emit('stderr', decoders.stderr.end());
-    const { stop, code, signal, wall } = await this.#job.wait();
+    const result = await this.#job.wait();
+    const { stop, code, signal, wall } = result;
     const timedOut = stop === 'timeout';
     if (timedOut) {
       this.emitStderr(`\nProcess timed out after ${timeout}ms`);
+    } else if (stop !== 'cancelled') {
+      this.#emit('stderr', stopLine(result));
     }
     const exitCode = timedOut ? OUT_OF_TIME : (code ?? 128 + (signal ?? 0));
     this.exitCode = exitCode;
@@ -86,26 +95,56 @@ class JobHandle extends ProcessHandle {
 /** Starts the commands of a sandbox, each with control of its whole process tree. */
 export class ProcessManager extends SandboxProcessManager {
   readonly #options: CommandOptions;
+  /** The calls of spawn() that have not returned a handle yet. */
+  readonly #starting = new Set<Promise<ProcessHandle>>();
+  /** How to cancel the starts, which may wait for a limiter. */
+  readonly #cancels = new Set<AbortController>();
+  #isEnding = false;
 
   constructor(env: NodeJS.ProcessEnv, options: CommandOptions) {
     super({ env });
     this.#options = options;
+    // Mastra's spawn() waits for the sandbox, and calls the method of this class.
+    const { spawn } = this;
+    this.spawn = (...call) => {
+      const started = spawn(...call);
+      const forget = (): void => void this.#starting.delete(started);
+      this.#starting.add(started);
+      started.then(forget, forget);
+      return started;
+    };
   }
 
   override async spawn(command: string, options: SpawnProcessOptions = {}): Promise<ProcessHandle> {
-    const job = start(sh(command), {
-      ...this.#options,
-      cwd: resolve(this.sandbox.workingDirectory ?? '', options.cwd ?? ''),
-      env: { ...this.env, ...options.env },
-      timeout: options.timeout ?? null,
-      stdin: options.stdinMode === 'ignore' ? 'null' : 'stream',
-      hold: true,
-      // The handle keeps the output.
-      keep: [0, 0],
-    });
-    const handle = new JobHandle(await job.started(), options);
-    this._tracked.set(handle.pid, handle);
-    return handle;
+    if (this.#isEnding) {
+      throw new SandboxNotReadyError(this.sandbox.id);
+    }
+    const { timeout = 0 } = options;
+    const cancel = new AbortController();
+    this.#cancels.add(cancel);
+    try {
+      const job = start(sh(command), {
+        ...this.#options,
+        cwd: resolve(this.sandbox.workingDirectory ?? '', options.cwd ?? ''),
+        env: { ...this.env, ...options.env },
+        timeout: timeout > 0 ? timeout : null,
+        stdin: options.stdinMode === 'ignore' ? 'null' : 'stream',
+        hold: true,
+        // The handle keeps the output.
+        keep: [0, 0],
+        signal: cancel.signal,
+      });
+      await job.started();
+      if (cancel.signal.aborted) {
+        await job.stop(0).catch(() => {});
+        throw new SandboxNotReadyError(this.sandbox.id);
+      }
+      const handle = new JobHandle(job, options);
+      this._tracked.set(handle.pid, handle);
+      return handle;
+    } finally {
+      this.#cancels.delete(cancel);
+    }
   }
 
   override async list(): Promise<ProcessInfo[]> {
@@ -117,8 +156,12 @@ export class ProcessManager extends SandboxProcessManager {
     }));
   }
 
-  /** Kills all commands with their process trees. */
+  /** Kills all commands with their process trees, and cancels the starts that are under way. */
   async killAll(): Promise<void> {
+    this.#isEnding = true;
+    this.#cancels.forEach((cancel) => cancel.abort());
+    await Promise.allSettled(this.#starting);
+    this.#isEnding = false;
     await Promise.all(Array.from(this._tracked.values(), (handle) => handle.kill()));
   }
 }

@@ -5,8 +5,9 @@
  * @packageDocumentation
  */
 
-import { Readable } from 'node:stream';
+import { Readable, type Stream, type Writable } from 'node:stream';
 import { start, type Job } from '../job';
+import type { StartOptions } from '../options';
 import type { Result } from '../result';
 
 /** How to start a server. The names are those of the SDK. */
@@ -18,10 +19,11 @@ export interface StdioServerParameters {
   /** Variables in addition to `getDefaultEnvironment()`. */
   env?: Readonly<Record<string, string>>;
   /**
-   * The server's standard error. `pipe`: the property `stderr` is a stream of it.
+   * The server's standard error. `pipe`: the property `stderr` is a stream of it. A stream, such as `process.stderr`:
+   * the server writes to its descriptor. If the stream has no descriptor, the transport writes to the stream.
    * @defaultValue `inherit`
    */
-  stderr?: 'inherit' | 'pipe' | 'overlapped' | 'ignore' | number;
+  stderr?: 'inherit' | 'pipe' | 'overlapped' | 'ignore' | Stream | number;
   /** The server's working directory. */
   cwd?: string;
   /**
@@ -44,6 +46,12 @@ export interface Message {
 const INHERITED = ['HOME', 'LOGNAME', 'PATH', 'SHELL', 'TERM', 'USER'];
 const UNREAD_STDERR = 1 << 20;
 const NEWLINE = 0x0a;
+
+/** The descriptor of a stream such as process.stderr, if it has one. */
+function descriptorOf(stream: Stream): number | undefined {
+  const { fd } = stream as { fd?: unknown };
+  return typeof fd === 'number' && fd >= 0 ? fd : undefined;
+}
 
 /** The variables of this process that every server gets, as in the SDK. Values that are shell functions are left out. */
 export function getDefaultEnvironment(): Record<string, string> {
@@ -72,6 +80,8 @@ export class StdioClientTransport {
 
   readonly #server: StdioServerParameters;
   readonly #stderr: Readable | undefined;
+  /** The caller's stream that gets the server's standard error. */
+  #stderrSink: Writable | undefined;
   /** The parts of a message whose end has not arrived. */
   #parts: Buffer[] = [];
   #partsSize = 0;
@@ -89,7 +99,8 @@ export class StdioClientTransport {
 
   /**
    * The server's standard error, if the parameter `stderr` is `pipe`. A server never blocks because this stream is not
-   * read: the stream drops what the server writes while 1 MiB is unread.
+   * read: the stream drops what the server writes while 1 MiB is unread. So does a stream without a descriptor that the
+   * parameter gives.
    */
   get stderr(): Readable | null {
     return this.#stderr ?? null;
@@ -114,12 +125,12 @@ export class StdioClientTransport {
     if (this.#job || this.#closed) {
       throw new Error('StdioClientTransport already started: connect() calls start() itself');
     }
-    const { command, args = [], env, stderr = 'inherit', cwd = null, grace = 2000 } = this.#server;
+    const { command, args = [], env, cwd = null, grace = 2000 } = this.#server;
     const job = start([command, ...args], {
       cwd,
       env: { ...getDefaultEnvironment(), ...env },
       stdin: 'stream',
-      stderr: this.#stderr ? 'separate' : stderr === 'ignore' ? 'null' : (stderr as 'inherit' | number),
+      stderr: this.#openStderr(),
       hold: true,
       grace,
     });
@@ -131,6 +142,22 @@ export class StdioClientTransport {
       throw error;
     }
     this.#ended = this.#read(job);
+  }
+
+  /** Returns the option `stderr` of the server's start. */
+  #openStderr(): NonNullable<StartOptions['stderr']> {
+    const { stderr = 'inherit' } = this.#server;
+    if (stderr === 'pipe' || stderr === 'overlapped') {
+      return 'separate';
+    }
+    if (typeof stderr !== 'object') {
+      return stderr === 'ignore' ? 'null' : stderr;
+    }
+    const descriptor = descriptorOf(stderr);
+    if (descriptor === undefined) {
+      this.#stderrSink = stderr as Writable;
+    }
+    return descriptor ?? 'separate';
   }
 
   /** Sends a message, and waits until all of it is queued for the server. */
@@ -169,8 +196,8 @@ export class StdioClientTransport {
       for await (const { stream, data } of job.events()) {
         if (stream === 'stdout') {
           this.#receive(data);
-        } else if (stream === 'stderr' && this.#stderr!.readableLength < UNREAD_STDERR) {
-          this.#stderr!.push(data);
+        } else if (stream === 'stderr') {
+          this.#takeStderr(data);
         }
       }
       this.#result = await job.wait();
@@ -181,13 +208,25 @@ export class StdioClientTransport {
     this.onclose?.();
   }
 
+  #takeStderr(data: Buffer): void {
+    const [output, sink] = [this.#stderr, this.#stderrSink];
+    if (output && output.readableLength < UNREAD_STDERR) {
+      output.push(data);
+    } else if (sink?.writable && sink.writableLength < UNREAD_STDERR) {
+      sink.write(data);
+    }
+  }
+
   #receive(data: Buffer): void {
     const { maxBufferSize = 10 << 20 } = this.#server;
     let from = 0;
-    for (let end; (end = data.indexOf(NEWLINE, from)) >= 0; from = end + 1) {
+    for (let end; !this.#closed && (end = data.indexOf(NEWLINE, from)) >= 0; from = end + 1) {
       const line = Buffer.concat([...this.#parts, data.subarray(from, end)]).toString();
       [this.#parts, this.#partsSize] = [[], 0];
       this.#deliver(line);
+    }
+    if (this.#closed) {
+      return;
     }
     this.#parts.push(data.subarray(from));
     this.#partsSize += data.length - from;

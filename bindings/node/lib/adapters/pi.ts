@@ -7,7 +7,7 @@
 
 import { AbortError } from '../errors';
 import { start } from '../job';
-import type { CommandOptions } from './options';
+import { stopLine, type CommandOptions } from './options';
 
 /** Options of each command. Output that `onData` gets is not bounded, except by `outputLimit`. */
 export interface BashOptions extends CommandOptions {
@@ -41,11 +41,11 @@ export interface BashOperations {
  */
 export function bashOperations({ shell = 'bash', ...options }: BashOptions = {}): BashOperations {
   return {
-    async exec(command, cwd, { onData, signal, timeout, env }) {
+    async exec(command, cwd, { onData, signal, timeout = 0, env }) {
       const job = start([shell, '-c', command], {
         ...options,
         cwd,
-        timeout: timeout === undefined ? null : timeout * 1000,
+        timeout: timeout > 0 ? timeout * 1000 : null,
         // pi keeps the output itself.
         keep: [0, 0],
         ...(env && { env }),
@@ -60,6 +60,9 @@ export function bashOperations({ shell = 'bash', ...options }: BashOptions = {})
         const result = await job.wait();
         if (result.stop === 'timeout') {
           throw new Error(`timeout:${timeout}`);
+        }
+        if (result.stop !== 'exited') {
+          onData(Buffer.from(stopLine(result)));
         }
         return { exitCode: result.code ?? (result.signal === null ? null : 128 + result.signal) };
       } catch (error) {

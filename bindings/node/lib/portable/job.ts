@@ -211,7 +211,8 @@ export class PortableJob implements NativeJob {
 
   closeStdin(): void {
     if (this.#hasInput) {
-      this.#program.stdin?.end(() => (this.#isInputClosed = true));
+      this.#isInputClosed = true;
+      this.#program.stdin?.end();
     }
   }
 

@@ -4,14 +4,14 @@
  * @packageDocumentation
  */
 import { MastraSandbox, ProcessHandle, SandboxProcessManager, type MastraSandboxOptions, type ProcessInfo, type SpawnProcessOptions } from '@mastra/core/workspace';
-import type { CommandOptions } from './options.js';
+import { type CommandOptions } from './options.js';
 /** Starts the commands of a sandbox, each with control of its whole process tree. */
 export declare class ProcessManager extends SandboxProcessManager {
     #private;
     constructor(env: NodeJS.ProcessEnv, options: CommandOptions);
     spawn(command: string, options?: SpawnProcessOptions): Promise<ProcessHandle>;
     list(): Promise<ProcessInfo[]>;
-    /** Kills all commands with their process trees. */
+    /** Kills all commands with their process trees, and cancels the starts that are under way. */
     killAll(): Promise<void>;
 }
 /**

@@ -3,7 +3,7 @@
  *
  * @packageDocumentation
  */
-import { Readable } from 'node:stream';
+import { Readable, type Stream } from 'node:stream';
 import type { Result } from '../result';
 /** How to start a server. The names are those of the SDK. */
 export interface StdioServerParameters {
@@ -14,10 +14,11 @@ export interface StdioServerParameters {
     /** Variables in addition to `getDefaultEnvironment()`. */
     env?: Readonly<Record<string, string>>;
     /**
-     * The server's standard error. `pipe`: the property `stderr` is a stream of it.
+     * The server's standard error. `pipe`: the property `stderr` is a stream of it. A stream, such as `process.stderr`:
+     * the server writes to its descriptor. If the stream has no descriptor, the transport writes to the stream.
      * @defaultValue `inherit`
      */
-    stderr?: 'inherit' | 'pipe' | 'overlapped' | 'ignore' | number;
+    stderr?: 'inherit' | 'pipe' | 'overlapped' | 'ignore' | Stream | number;
     /** The server's working directory. */
     cwd?: string;
     /**
@@ -53,7 +54,8 @@ export declare class StdioClientTransport {
     constructor(server: StdioServerParameters);
     /**
      * The server's standard error, if the parameter `stderr` is `pipe`. A server never blocks because this stream is not
-     * read: the stream drops what the server writes while 1 MiB is unread.
+     * read: the stream drops what the server writes while 1 MiB is unread. So does a stream without a descriptor that the
+     * parameter gives.
      */
     get stderr(): Readable | null;
     /** The process id of the server while it runs. */

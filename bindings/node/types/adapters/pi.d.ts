@@ -3,7 +3,7 @@
  *
  * @packageDocumentation
  */
-import type { CommandOptions } from './options';
+import { type CommandOptions } from './options';
 /** Options of each command. Output that `onData` gets is not bounded, except by `outputLimit`. */
 export interface BashOptions extends CommandOptions {
     /**

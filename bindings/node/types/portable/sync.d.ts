@@ -7,9 +7,15 @@ import type { Request } from './request';
 export interface Task {
     request: Request;
     port: MessagePort;
-    /** Becomes 1 once the port has the answer. */
-    isDone: Int32Array;
+    /** A WorkerState, which the worker and the thread that waits change. */
+    state: Int32Array;
 }
+export declare const WorkerState: {
+    readonly Starting: 0;
+    readonly Running: 1;
+    readonly Done: 2;
+    readonly Late: 3;
+};
 export type Answer = {
     ended: Ended;
 } | {
