@@ -96,7 +96,7 @@ SUITES = {
     "rust-all": Suite(
         "Rust, every launcher, all rounds",
         f"{CARGO} --no-fail-fast --tests -- {IGNORED}",
-        60 * MINUTE,
+        90 * MINUTE,
     ),
     "rust-doc": Suite("Rust: documentation", f"{CARGO} --doc", 5 * MINUTE),
     "docker-all": Suite(
