@@ -23,7 +23,7 @@ REGISTRY = "https://registry.npmjs.org"
 MACHINE = "x86_64"
 FETCH_S = 300
 DESCRIBE = Path(__file__).resolve().parents[1] / "worker" / "describe.mjs"
-# The needs that a method can name: an export and a module of the package under test, and another package.
+# A method can need an export or a module of the package under test, or another package.
 WARM = "Warm"
 DROP_IN = "spawnfd/child_process"
 EXECA = "execa"
