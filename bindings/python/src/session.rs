@@ -148,6 +148,9 @@ impl Session {
         let has_terminal = !settings.get("terminal").is_none();
         let grace = settings.get("grace").as_duration().unwrap_or_default();
         let merge = matches!(settings.get("merge"), Value::Bool(true)) || has_terminal;
+        if let Some(cwd) = &options.cwd {
+            os_string_or(cwd, &"cwd", "a path (str, bytes or os.PathLike)")?;
+        }
         let [cwd, env] = [&options.cwd, &options.env].map(|option| option.clone().map(Bound::unbind));
         // begin_shell() raises the audit event, for each shell.
         let request = if program.is_instance_of::<Template>() {

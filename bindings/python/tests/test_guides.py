@@ -14,10 +14,9 @@ from patience import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[3]
 READMES = (ROOT / "README.md", ROOT / "bindings/python/README.md")
-# Other tests have the examples of two guides: tests/suite/posix (c), bindings/node/test (node).
-GUIDES = sorted(
-    page for page in (ROOT / "docs/guides").glob("*.md") if page.stem not in ("c", "node")
-)
+# Other tests have the examples of three guides: tests/suite/posix (c), bindings/node/test.
+OTHERS = ("c", "node", "replace-child-process")
+GUIDES = sorted(page for page in (ROOT / "docs/guides").glob("*.md") if page.stem not in OTHERS)
 # A ```python block, and the ```text block that may follow it: its standard output.
 EXAMPLE = re.compile(r"(?sm)^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?")
 PAGES = [

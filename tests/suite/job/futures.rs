@@ -20,7 +20,7 @@ use spawnfd::limits::Limiter;
 use spawnfd::tree::TreeControl;
 use spawnfd::{Command, Run};
 use spawnfd_tests::leaks::Snapshot;
-use spawnfd_tests::{confine, isolated};
+use spawnfd_tests::{confine, isolated, skip};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -47,6 +47,9 @@ impl Wake for Count {
 #[test]
 fn a_start_does_not_copy_the_descriptors_of_a_caller_without_low_numbers() {
     isolated!(|| {
+        if fs::read_to_string("/proc/self/status").is_ok_and(|status| !status.contains("Seccomp:\t0")) {
+            return skip("Docker's profile refuses pidfd_getfd, so the kernel copies the table");
+        }
         let open = || fs::File::open("/dev/null").expect("it exists");
         let low: Vec<fs::File> = std::iter::repeat_with(open).take(300).collect();
         confine::deny(&[("clone3", libc::ENOSYS)]).expect("confined");
