@@ -44,9 +44,10 @@ pub(super) fn programs(holders: &[u32], ours: &[BorrowedFd<'_>]) -> Vec<Stat> {
     stats.filter(|stat| has_open(stat.process.pid as u32, &others)).collect()
 }
 
-/// Reads a process. If it is in the first part of exec, which hides its stack, waits a moment.
+/// Reads a process. If it is in the first part of exec, which hides its stack, waits a moment: up to 20 ms, because a busy
+/// machine may run other processes meanwhile.
 fn read(pid: u32) -> Option<Stat> {
-    for _ in 0..5 {
+    for _ in 0..100 {
         let stat = Stat::read(pid as i32).filter(|stat| stat.has_called_exec() || !stat.hides_stack());
         if stat.is_some() {
             return stat;
