@@ -66,7 +66,7 @@ export function onAbort(signal: AbortSignal, stop: () => void): () => void {
   };
 }
 
-/** What removes the listener of a set. */
+/** For each set, the function that removes its listener from the signal. */
 const removals = new WeakMap<Set<() => void>, () => void>();
 
 /** @internal */

@@ -43,7 +43,7 @@ interface Handle {
   close(): void;
 }
 
-/** What Node's ChildProcess has beside its public properties. */
+/** The internal properties of Node's ChildProcess. */
 interface Internals {
   _handle: Handle | null;
   _closesNeeded: number;
@@ -81,7 +81,7 @@ function handleOptions(args: unknown[]): HandleOptions {
   return { file, args: argv, cwd, envPairs, stdio, detached: (Number(flags) & FLAG_DETACHED) !== 0, uid, gid } as HandleOptions;
 }
 
-/** What a child gets as one of its descriptors; undefined if only Node can make it. */
+/** The source of one of the child's descriptors; undefined if only Node can make it. */
 function descriptorOf(item: StdioItem): number | undefined {
   const number = item.type === 'wrap' ? item.handle?.fd : item.fd;
   switch (item.type) {

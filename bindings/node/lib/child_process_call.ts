@@ -8,7 +8,7 @@ import { getSystemErrorName } from 'node:util';
 
 export type Options = Record<string, unknown>;
 
-/** What a function starts. Node's ChildProcess takes such an object. */
+/** The arguments of a start, in the form that Node's ChildProcess takes. */
 export interface Command {
   file: string;
   args: string[];

@@ -38,7 +38,7 @@ interface Run {
   encoding: BufferEncoding | undefined;
 }
 
-/** What a child gets as one of its descriptors. */
+/** The source of one of the child's descriptors. */
 function descriptorOf(item: unknown, number: number): number | undefined {
   const given = item ?? (number < 3 ? 'pipe' : 'ignore');
   switch (given) {

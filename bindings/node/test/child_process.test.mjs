@@ -214,7 +214,7 @@ check('exec and execFile, with a callback and promised', async () => {
   });
 });
 
-/** What a call returns or throws, without what differs from one process to another. */
+/** The result or the error of a call, without the parts that differ between processes. */
 function outcome(call) {
   const plain = (value) => {
     if (value instanceof Error) {

@@ -56,10 +56,10 @@ export interface NativeExit {
     code: number;
     signal: number;
 }
-/** What a child gets as one of its descriptors, in place of a number of this process: /dev/null, or a new pipe. */
+/** Sources of a child's descriptor that are no descriptor of this process: /dev/null, and a new pipe. */
 export declare const IGNORE = -1;
 export declare const PIPE = -2;
-/** What child_process starts. An object has all properties of its own, so that none is Object.prototype's. */
+/** The arguments of a start by child_process. All properties are the object's own, so none comes from Object.prototype. */
 export interface ProgramStart {
     file: string;
     args: string[];

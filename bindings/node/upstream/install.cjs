@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What `--require spawnfd/install` does, and at the end a line with the counts.
+// Installs the replacement, as `--require spawnfd/install` does, and prints the counts at the end.
 
 const child_process = require('node:child_process');
 const { appendFileSync } = require('node:fs');

@@ -15,7 +15,7 @@ export interface SpillOptions {
   persist: boolean;
 }
 
-/** What a call starts. Times are in milliseconds. A worker can get a copy of it. */
+/** The checked arguments of a call. Times are in milliseconds. The object can be copied to a worker. */
 export interface Request {
   program: string;
   args: string[];

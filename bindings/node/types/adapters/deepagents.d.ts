@@ -4,7 +4,7 @@
  * @packageDocumentation
  */
 import type { RunOptions } from '../options';
-/** What `execute()` returns, as deepagents describes it. */
+/** The result of `execute()`, in the form that deepagents defines. */
 export interface ExecuteResponse {
     /** Standard output and standard error in order of arrival. A marker line stands for omitted bytes. */
     output: string;

@@ -3,7 +3,7 @@ import type { NativeFailure } from '../native';
 import type { PortableLimiter } from './limiter';
 import type { Ended } from './program';
 import type { Request } from './request';
-/** What the worker gets. */
+/** The data of the worker. */
 export interface Task {
     request: Request;
     port: MessagePort;
