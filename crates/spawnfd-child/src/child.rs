@@ -10,7 +10,7 @@ use spawnfd_sys::{Call, Calls, Errno, SharedWords, abi, prctl};
 
 use crate::action::perform;
 use crate::descriptors::{self, Sources};
-use crate::plan::{Check, Handlers, Identity, Plan, Program, Table, is_candidate};
+use crate::plan::{Check, Identity, Plan, Program, Table, is_candidate};
 use crate::report::{EXEC, EXEC_RENEWED, Failure, Stage};
 use crate::table;
 
@@ -19,11 +19,8 @@ pub(crate) struct Start<'a, 'p> {
     pub plan: &'a Plan<'p>,
     pub table: Table,
     pub report: &'a AtomicU64,
-    /// The signal handlers that the child may have. Unless they are `Cleared`, the child starts with
-    /// all signals blocked.
-    pub handlers: Handlers,
-    /// The word in which the child stores the set of signals that had a handler.
-    pub caught: &'a AtomicU64,
+    /// True if the child may have signal handlers. Then it starts with all signals blocked.
+    pub has_handlers: bool,
     /// The program's signal mask. `None` if the child already has this mask.
     pub mask: Option<SignalSet>,
     /// The gate at which the child waits before it goes on to exec.
@@ -116,13 +113,12 @@ pub(crate) unsafe extern "C" fn enter(start: *const ()) -> ! {
 pub(crate) struct Shared {
     pub plan: Arc<Plan<'static>>,
     pub table: Table,
-    pub handlers: Handlers,
+    pub has_handlers: bool,
     pub mask: Option<SignalSet>,
     pub report: AtomicU64,
-    pub caught: AtomicU64,
     /// The kernel sets this word to 0 when the child has left this memory.
     pub clear_tid: AtomicU32,
-    /// A child with memory of its own reports in these words instead of `report` and `caught`.
+    /// A child with memory of its own reports in these words instead of `report`.
     pub words: Option<SharedWords>,
 }
 
@@ -134,8 +130,8 @@ pub(crate) struct Shared {
 pub(crate) unsafe extern "C" fn enter_detached(shared: *const ()) -> ! {
     // SAFETY: the caller keeps this function's contract.
     let shared = unsafe { &*shared.cast::<Shared>() };
-    let Shared { plan, table, handlers, mask, report, caught, .. } = shared;
-    let start = Start { plan, table: *table, report, handlers: *handlers, caught, mask: *mask, gate: None };
+    let &Shared { ref plan, table, has_handlers, mask, ref report, .. } = shared;
+    let start = Start { plan, table, report, has_handlers, mask, gate: None };
     // SAFETY: `start` is on this child's own stack. By this function's contract, the data it refers to does not change.
     unsafe { enter((&raw const start).cast()) }
 }
@@ -222,7 +218,7 @@ pub(crate) fn prepare<'a>(start: &Start<'a, '_>) -> Result<(Sources, &'a CStr), 
     if let Some((signal, parent)) = plan.parent_death {
         die_with_parent(signal, parent).at(Stage::Signals)?;
     }
-    reset_handlers(start).at(Stage::Signals)?;
+    reset_signals(plan.default_signals, start.has_handlers).at(Stage::Signals)?;
     let (path, report) = match verify(start, &sources) {
         Ok(()) => (plan.program.pinned.path.as_ref(), EXEC),
         Err(failure) => (search_again(plan, failure)?, EXEC_RENEWED),
@@ -232,7 +228,10 @@ pub(crate) fn prepare<'a>(start: &Start<'a, '_>) -> Result<(Sources, &'a CStr), 
         gate.pass().at(Stage::Subreaper)?;
     }
     begin(Stage::Signals);
-    let_signals_in(start).at(Stage::Signals)?;
+    // Only now, because a handler would run on the parent's memory.
+    if let Some(mask) = start.mask {
+        call::set_signal_mask(mask).at(Stage::Signals)?;
+    }
     if let Some(filter) = &plan.filter {
         begin(Stage::Filter);
         call::set_seccomp_filter(filter).at(Stage::Filter)?;
@@ -254,70 +253,19 @@ fn die_with_parent(signal: u32, parent: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Sets the program's signal dispositions.
-#[inline]
-fn reset_handlers(start: &Start<'_, '_>) -> Result<(), Errno> {
-    match start.handlers {
-        Handlers::Cleared => {}
-        Handlers::Unknown => reset_all(0, start.caught)?,
-        Handlers::Known(caught) => reset_caught(caught).map(drop)?,
-    }
-    reset(start.plan.default_signals);
-    Ok(())
-}
-
-/// Sets the program's signal mask, after the handlers have been reset: a handler would run on the parent's memory.
+/// Sets the signals in `default_signals` to their default disposition. With `has_handlers`, does the same for each
+/// signal that has a handler. An ignored signal stays ignored.
 ///
-/// The child calls this function as late as possible before exec, because another thread may install a handler that
-/// the child does not know.
-#[inline]
-fn let_signals_in(start: &Start<'_, '_>) -> Result<(), Errno> {
-    // If a signal is pending, another thread may have installed a handler for it since the parent
-    // recorded `caught`.
-    if let Handlers::Known(caught) = start.handlers
-        && call::pending_signals()? != 0
-    {
-        reset_all(caught, start.caught)?;
-    }
-    match start.mask {
-        Some(mask) => call::set_signal_mask(mask).map(drop),
-        None => Ok(()),
-    }
-}
-
-/// Sets signals to their default disposition.
-fn reset(mut signals: SignalSet) {
-    while signals != 0 {
-        // The kernel refuses this for SIGKILL and SIGSTOP, which always have their default
-        // disposition.
-        let _ = call::make_default(signals.trailing_zeros() + 1);
-        signals &= signals - 1;
-    }
-}
-
-/// Resets the signals in `signals` that have a handler to their default disposition, and returns
-/// the reset signals. An ignored signal stays ignored.
-fn reset_caught(mut signals: SignalSet) -> Result<SignalSet, Errno> {
-    let mut found = 0;
-    while signals != 0 {
-        let signal = signals & signals.wrapping_neg();
-        if call::has_handler(signal.trailing_zeros() + 1)? {
-            found |= signal;
+/// # Errors
+/// A filter refuses sigaction(2), so the child may still have a handler.
+pub(crate) fn reset_signals(default_signals: SignalSet, has_handlers: bool) -> Result<(), Errno> {
+    for signal in 1..=64 {
+        let is_default = default_signals >> (signal - 1) & 1 == 1;
+        if is_default || has_handlers && call::has_handler(signal)? {
+            // The kernel refuses this for SIGKILL and SIGSTOP, which always have their default disposition.
+            let _ = call::make_default(signal);
         }
-        signals &= signals - 1;
     }
-    reset(found);
-    Ok(found)
-}
-
-/// Resets every signal that has a handler to its default disposition. Records these signals
-/// together with the signals in `before`, which the child has reset already.
-///
-/// This function is out of line, because its slow path makes a system call for each signal.
-#[cold]
-fn reset_all(before: SignalSet, caught: &AtomicU64) -> Result<(), Errno> {
-    let found = reset_caught(SignalSet::MAX)?;
-    caught.store(before | found, Ordering::Release);
     Ok(())
 }
 

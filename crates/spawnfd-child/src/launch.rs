@@ -9,18 +9,14 @@ use spawnfd_sys::call::{self, SignalSet};
 use spawnfd_sys::{Call, Calls, CloneOptions, Cloned, Errno, SharedWords, Stack, clone_child, wait_pidfd};
 
 use crate::child::{PROBED, Probe, Shared, Start, UNPROBED, enter, enter_and_end, enter_detached, enter_probe};
-use crate::plan::{Handlers, Plan, Table};
+use crate::plan::{Plan, Table};
 use crate::report::{Outcome, PENDING, is_pending};
-
-/// Means that the child has not read the set of caught signals. No real set equals it, because no real set contains
-/// SIGKILL.
-pub(crate) const NOT_READ: SignalSet = u64::MAX;
 
 /// The memory of a launch: a stack and shared words. One launch at a time uses it, and later launches reuse it.
 #[derive(Debug)]
 pub struct ChildMemory {
     pub(crate) stack: Stack,
-    /// The report and the caught signals of a child with memory of its own.
+    /// The report of a child with memory of its own.
     pub(crate) words: SharedWords,
 }
 
@@ -41,18 +37,6 @@ pub struct Launched {
     pub child: Cloned,
     /// Whether the child exec'd, failed or was killed.
     pub outcome: Outcome,
-    /// The signals that had a handler, if the child has checked every signal.
-    pub caught: Option<SignalSet>,
-}
-
-/// Returns which signal handlers the child may have after the clone call: clone3 clears them, clone
-/// keeps them.
-pub(crate) fn settled(options: CloneOptions, handlers: Handlers) -> Handlers {
-    match (options.clone3, handlers) {
-        (true, _) => Handlers::Cleared,
-        (false, Handlers::Cleared) => Handlers::Unknown,
-        (false, handlers) => handlers,
-    }
 }
 
 /// Calls `clone`. If `block` is true, blocks all signals during the call, and passes the previous
@@ -73,8 +57,7 @@ pub(crate) fn with_signals_blocked<T>(
 /// Starts a child that performs `plan`; returns when the child has become the program or has failed.
 ///
 /// The function sets `options.share_descriptors` from the table. Without `options.clone3` the child inherits handlers,
-/// so the calling thread blocks all signals until the function returns. [`Handlers::Cleared`] is valid only with
-/// `options.clone3`.
+/// so the calling thread blocks all signals until the function returns.
 ///
 /// # Errors
 /// No child was created; see [`spawnfd_sys::clone_child`].
@@ -83,19 +66,15 @@ pub fn launch(
     options: CloneOptions,
     table: Table,
     plan: &Plan<'_>,
-    handlers: Handlers,
 ) -> Result<Launched, Errno> {
-    // A child that shares this memory reports in words on this stack. Only other children need the
-    // shared page.
-    let near = [AtomicU64::new(0), AtomicU64::new(0)];
-    let [far @ .., _, _] = memory.words.get();
-    let [report, caught] = if options.share_memory { &near } else { far };
+    // A child that shares this memory reports in a word on this stack. Only other children need the shared page.
+    let near = AtomicU64::new(PENDING);
+    let report = if options.share_memory { &near } else { &memory.words.get()[0] };
     report.store(PENDING, Ordering::Release);
-    caught.store(NOT_READ, Ordering::Release);
     let options = CloneOptions { share_descriptors: !matches!(table, Table::Copied), ..options };
     let child = with_signals_blocked(!options.clone3, |blocked| {
-        let handlers = settled(options, handlers);
-        let start = Start { plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked), gate: None };
+        let has_handlers = !options.clone3;
+        let start = Start { plan, table, report, has_handlers, mask: plan.signal_mask.or(blocked), gate: None };
         // SAFETY: `enter` keeps the contract of this crate's documentation: with shared memory it writes only to
         // `stack`, ours by the exclusive borrow of `memory`, and to the two words. The call returns when the child has
         // left this memory, so `start` and everything the plan owns outlive the child's use. Signals are blocked if
@@ -103,7 +82,7 @@ pub fn launch(
         unsafe { clone_child(&options, &memory.stack, enter, (&raw const start).cast(), None) }
     })?;
     let outcome = Outcome::of(report.load(Ordering::Acquire));
-    Ok(Launched { child, outcome, caught: found(caught) })
+    Ok(Launched { child, outcome })
 }
 
 /// Creates a child that exits at once. Until the caller reaps it, the zombie keeps the credentials of the calling
@@ -166,10 +145,6 @@ pub fn killed_calls(memory: &mut ChildMemory, mut calls: Calls, share_memory: bo
     }
 }
 
-pub(crate) fn found(caught: &AtomicU64) -> Option<SignalSet> {
-    Some(caught.load(Ordering::Acquire)).filter(|&caught| caught != NOT_READ)
-}
-
 /// A child whose parent does not wait for exec: its plan, and later its outcome.
 #[derive(Clone, Debug)]
 pub struct Detached(pub(crate) Arc<Shared>);
@@ -177,9 +152,9 @@ pub struct Detached(pub(crate) Arc<Shared>);
 impl Detached {
     /// Represents a child with memory of its own, which uses only `words` of the returned value.
     pub(crate) fn with_own_memory(plan: Arc<Plan<'static>>, words: SharedWords) -> Detached {
-        let (report, caught, clear_tid) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ), AtomicU32::new(0));
-        let (table, handlers) = (Table::Copied, Handlers::Unknown);
-        Detached(Arc::new(Shared { plan, table, handlers, mask: None, report, caught, clear_tid, words: Some(words) }))
+        let (report, clear_tid) = (AtomicU64::new(PENDING), AtomicU32::new(0));
+        let (table, has_handlers) = (Table::Copied, true);
+        Detached(Arc::new(Shared { plan, table, has_handlers, mask: None, report, clear_tid, words: Some(words) }))
     }
 
     /// The plan that the child performs.
@@ -204,11 +179,6 @@ impl Detached {
         }
         // The kernel clears `clear_tid` after all stores of the child.
         (self.0.clear_tid.load(Ordering::Acquire) == 0).then(|| Outcome::of(self.0.report.load(Ordering::Acquire)))
-    }
-
-    /// The signals that had a handler, if the child has checked every signal.
-    pub fn caught(&self) -> Option<SignalSet> {
-        found(&self.0.caught)
     }
 }
 
@@ -257,17 +227,16 @@ pub fn detach(
     options: CloneOptions,
     table: Table,
     plan: Arc<Plan<'static>>,
-    handlers: Handlers,
 ) -> Result<(Cloned, Detached, SlotInUse), (Errno, ChildMemory)> {
     if !options.share_memory || !matches!(table, Table::Passed { .. }) {
         return Err((Errno::EINVAL, memory));
     }
     let options = CloneOptions { share_descriptors: true, ..options };
-    let handlers = settled(options, handlers);
+    let has_handlers = !options.clone3;
     let launched = with_signals_blocked(!options.clone3, |blocked| {
         let mask = plan.signal_mask.or(blocked);
-        let (report, caught, clear_tid) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ), AtomicU32::new(1));
-        let shared = Arc::new(Shared { plan, table, handlers, mask, report, caught, clear_tid, words: None });
+        let (report, clear_tid) = (AtomicU64::new(PENDING), AtomicU32::new(1));
+        let shared = Arc::new(Shared { plan, table, has_handlers, mask, report, clear_tid, words: None });
         // SAFETY: `enter_detached` keeps the contract of this crate's documentation, and writes only to `stack` and to
         // words of `shared`. `memory` and `shared` go into a `SlotInUse`, which frees neither before the kernel has
         // cleared `clear_tid`. Signals are blocked if the child may have handlers.
@@ -294,19 +263,16 @@ pub fn detach_with_own_memory(
     memory: &mut ChildMemory,
     options: CloneOptions,
     plan: Arc<Plan<'static>>,
-    handlers: Handlers,
 ) -> Result<(Cloned, Detached), Errno> {
     let words: SharedWords = SharedWords::new()?;
-    let [report, caught, ..] = words.get();
+    let [report, ..] = words.get();
     report.store(PENDING, Ordering::Release);
-    caught.store(NOT_READ, Ordering::Release);
     let options = CloneOptions { share_memory: false, share_descriptors: false, ..options };
-    let (table, handlers) = (Table::Copied, settled(options, handlers));
+    let (table, has_handlers) = (Table::Copied, !options.clone3);
     // The kernel does not clear this word for a child with memory of its own, and no thread waits on the word.
     let clear_tid = AtomicU32::new(0);
     let child = with_signals_blocked(!options.clone3, |blocked| {
-        let start =
-            Start { plan: &plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked), gate: None };
+        let start = Start { plan: &plan, table, report, has_handlers, mask: plan.signal_mask.or(blocked), gate: None };
         // SAFETY: the child has a copy of this memory, including the stack and `start`. Only the words are shared.
         // Signals are blocked if the child may have handlers.
         unsafe { clone_child(&options, &memory.stack, enter, (&raw const start).cast(), Some(&clear_tid)) }

@@ -9,7 +9,7 @@
 //! # Contract of the child's half
 //! The child may share its parent's memory while other threads of the parent run. So between clone and exec the child
 //! does not allocate, lock, panic, drop, call libc or use thread-local storage. It writes only to its own stack, to
-//! the two words of its report, and to its `Announcement`. It reads the plan, which does not change until exec.
+//! the word of its report, and to its `Announcement`. It reads the plan, which does not change until exec.
 #![no_std]
 
 extern crate alloc;
@@ -35,7 +35,7 @@ pub use launch::{
     ChildMemory, Detached, Launched, SlotInUse, detach, detach_with_own_memory, killed_calls, launch, leave_marker,
 };
 pub use namespace::{Namespace, detach_in_namespace, launch_in_namespace};
-pub use plan::{Check, Handlers, Identity, Pinned, Plan, Program, Step, Table, is_candidate};
+pub use plan::{Check, Identity, Pinned, Plan, Program, Step, Table, is_candidate};
 pub use posix::{PosixAction, PosixProgram, PosixScheduling, PosixSpawn, spawn_posix};
 pub use report::{Failure, Outcome, PENDING, Stage};
 pub use subreaper::{BelowSubreaper, Subreaper, detach_below_subreaper, launch_below_subreaper};

@@ -12,8 +12,8 @@ use spawnfd_sys::{CloneOptions, Cloned, Errno, FreshFd, RawFd, SharedWords, Stac
 
 use crate::action::{CapabilitySets, limit_capabilities};
 use crate::child::{Start, enter};
-use crate::launch::{ChildMemory, Detached, Launched, NOT_READ, found, settled, with_signals_blocked};
-use crate::plan::{Handlers, Plan, Table};
+use crate::launch::{ChildMemory, Detached, Launched, with_signals_blocked};
+use crate::plan::{Plan, Table};
 use crate::report::{Failure, Outcome, Stage};
 
 /// A pid namespace that exists already.
@@ -38,9 +38,8 @@ pub fn launch_in_namespace(
     options: CloneOptions,
     namespace: Namespace,
     plan: &Plan<'_>,
-    handlers: Handlers,
 ) -> Result<Launched, Errno> {
-    start(&memory.stack, &memory.words, options, namespace, plan, handlers, None)
+    start(&memory.stack, &memory.words, options, namespace, plan, None)
 }
 
 /// Starts a child in the namespace, and returns as soon as the child exists.
@@ -52,11 +51,10 @@ pub fn detach_in_namespace(
     options: CloneOptions,
     namespace: Namespace,
     plan: Arc<Plan<'static>>,
-    handlers: Handlers,
 ) -> Result<(Cloned, Detached), Errno> {
     let words = SharedWords::new()?;
     let clear_tid = AtomicU32::new(0);
-    let child = start(&memory.stack, &words, options, namespace, &plan, handlers, Some(&clear_tid))?.child;
+    let child = start(&memory.stack, &words, options, namespace, &plan, Some(&clear_tid))?.child;
     Ok((child, Detached::with_own_memory(plan, words)))
 }
 
@@ -67,12 +65,10 @@ fn start(
     options: CloneOptions,
     namespace: Namespace,
     plan: &Plan<'_>,
-    handlers: Handlers,
     clear_tid: Option<&AtomicU32>,
 ) -> Result<Launched, Errno> {
-    let [report, caught, pid, pidfd] = words.get();
+    let [report, pid, pidfd, _] = words.get();
     report.store(Stage::Namespace.progress(), Ordering::Release);
-    caught.store(NOT_READ, Ordering::Release);
     pid.store(0, Ordering::Release);
     // The intermediate process shares the caller's descriptor table, so the child's pidfd appears
     // in that table. Signals stay blocked, so that no signal kills the intermediate process between
@@ -80,21 +76,20 @@ fn start(
     let intermediate = CloneOptions { share_memory: false, share_descriptors: true, namespaces: 0, ..options };
     let options =
         CloneOptions { share_memory: false, share_descriptors: false, cgroup: None, clone_parent: true, ..options };
-    let (table, handlers) = (Table::Copied, settled(options, handlers));
+    let (table, has_handlers) = (Table::Copied, !options.clone3);
     let outer = with_signals_blocked(true, |blocked| {
-        let start = Start { plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked), gate: None };
+        let start = Start { plan, table, report, has_handlers, mask: plan.signal_mask.or(blocked), gate: None };
         let inside = Intermediate { start, namespace, options, stack, clear_tid, launched: [pid, pidfd] };
         // SAFETY: both processes have memory of their own; only the words are shared. Signals are blocked.
         unsafe { clone_child(&intermediate, stack, enter_namespace, (&raw const inside).cast(), None) }
     })?;
     let outcome = Outcome::of(report.load(Ordering::Acquire));
-    let caught = found(caught);
     match pid.load(Ordering::Acquire) as i32 {
         // A signal killed the intermediate process before it stored the child's pid.
         0 if matches!(outcome, Outcome::Program { .. }) => {
-            Ok(Launched { child: outer, outcome: Outcome::Killed(Stage::Namespace), caught })
+            Ok(Launched { child: outer, outcome: Outcome::Killed(Stage::Namespace) })
         }
-        0 => Ok(Launched { child: outer, outcome, caught }),
+        0 => Ok(Launched { child: outer, outcome }),
         pid => {
             // The intermediate process has exited, or exits soon. It sends no SIGCHLD.
             let number = outer.pidfd.into_number();
@@ -102,7 +97,7 @@ fn start(
             let _ = call::close(number);
             // SAFETY: the intermediate process, which used this table, has reported the number.
             let pidfd = unsafe { FreshFd::from_number(pidfd.load(Ordering::Acquire) as i32) };
-            Ok(Launched { child: Cloned { pid, pidfd }, outcome, caught })
+            Ok(Launched { child: Cloned { pid, pidfd }, outcome })
         }
     }
 }

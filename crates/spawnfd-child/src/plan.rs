@@ -142,17 +142,6 @@ pub enum Table {
     Copied,
 }
 
-/// The signal handlers that a new child may have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Handlers {
-    /// The child has no handlers, because clone3 has cleared them (CLONE_CLEAR_SIGHAND).
-    Cleared,
-    /// These signals had a handler when an earlier child read the handlers, shortly before.
-    Known(SignalSet),
-    /// Any signal may have a handler.
-    Unknown,
-}
-
 /// One step, with the index of the caller's action that it performs.
 #[derive(Clone, Debug)]
 pub struct Step<'a> {

@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use spawnfd_sys::call::{self, CLOSE_RANGE_UNSHARE, SignalSet};
 use spawnfd_sys::{Calls, CloneOptions, Errno, RawFd, SharedWords, Stack, abi, clone_child_by_pid, wait_pid};
 
+use crate::child::reset_signals;
 use crate::descriptors::{close_from, move_to};
 
 /// A file action, with borrowed strings.
@@ -254,13 +255,7 @@ unsafe fn prepare(start: &Start<'_>) -> Result<(), Errno> {
 /// Sets the attributes except the signal mask.
 fn set_attributes(start: &Start<'_>) -> Result<(), Errno> {
     let spawn = start.spawn;
-    for signal in 1..=64 {
-        let is_default = spawn.default_signals >> (signal - 1) & 1 == 1;
-        // The kernel refuses to change SIGKILL and SIGSTOP.
-        if is_default || start.has_handlers && call::has_handler(signal).unwrap_or(false) {
-            let _ = call::make_default(signal);
-        }
-    }
+    reset_signals(spawn.default_signals, start.has_handlers)?;
     if let Some(PosixScheduling { policy, priority }) = spawn.scheduling {
         let priority = (&raw const priority) as usize;
         match policy {

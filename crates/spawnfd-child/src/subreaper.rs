@@ -18,8 +18,8 @@ use spawnfd_sys::{clone_child, clone_child_into, prctl, send, wait_pid};
 
 use crate::Announcement;
 use crate::child::{Gate, Start, enter, exec, prepare};
-use crate::launch::{ChildMemory, Detached, NOT_READ, found, settled, with_signals_blocked};
-use crate::plan::{Handlers, Plan, Table};
+use crate::launch::{ChildMemory, Detached, with_signals_blocked};
+use crate::plan::{Plan, Table};
 use crate::report::{Failure, Outcome, PENDING, Stage, is_pending};
 
 /// The subreaper of a program that is about to start.
@@ -53,8 +53,6 @@ pub struct BelowSubreaper {
     report: Report,
     /// The wait status of a child that did not reach the gate. The intermediate process has reaped it and has ended.
     pub status: Option<i32>,
-    /// The signals that had a handler, if the child has checked every signal.
-    pub caught: Option<u64>,
 }
 
 /// The report of a child.
@@ -97,24 +95,14 @@ pub fn launch_below_subreaper(
     table: Table,
     plan: &Plan<'_>,
     subreaper: &Subreaper<'_>,
-    handlers: Handlers,
 ) -> Result<BelowSubreaper, Errno> {
     let stacks = [&memory.stack, &subreaper_memory.stack];
     if options.share_memory {
-        return start(
-            stacks,
-            [&memory.words, &subreaper_memory.words],
-            options,
-            table,
-            plan,
-            subreaper,
-            handlers,
-            true,
-        );
+        return start(stacks, [&memory.words, &subreaper_memory.words], options, table, plan, subreaper, true);
     }
     // A process with memory of its own may still write to its words after this function has returned.
     let (words, own_words) = (Arc::new(SharedWords::new()?), SharedWords::new()?);
-    let started = start(stacks, [&words, &own_words], options, table, plan, subreaper, handlers, true)?;
+    let started = start(stacks, [&words, &own_words], options, table, plan, subreaper, true)?;
     Ok(BelowSubreaper { report: Report::Live(words), ..started })
 }
 
@@ -129,12 +117,11 @@ pub fn detach_below_subreaper(
     options: CloneOptions,
     plan: Arc<Plan<'static>>,
     subreaper: &Subreaper<'_>,
-    handlers: Handlers,
 ) -> Result<(BelowSubreaper, Detached), Errno> {
     let (words, own_words) = (SharedWords::new()?, SharedWords::new()?);
     let options = CloneOptions { share_memory: false, ..options };
     let stacks = [&memory.stack, &subreaper_memory.stack];
-    let started = start(stacks, [&words, &own_words], options, Table::Copied, &plan, subreaper, handlers, false)?;
+    let started = start(stacks, [&words, &own_words], options, Table::Copied, &plan, subreaper, false)?;
     Ok((started, Detached::with_own_memory(plan, words)))
 }
 
@@ -148,16 +135,12 @@ fn start(
     table: Table,
     plan: &Plan<'_>,
     subreaper: &Subreaper<'_>,
-    handlers: Handlers,
     waits: bool,
 ) -> Result<BelowSubreaper, Errno> {
-    let ([report, caught, pid, _], [own_report, own_caught, status, _]) = (words.get(), own_words.get());
-    let [gate, pidfd] = own_words.halves::<3>();
+    let ([report, pid, ..], [own_report, status, ..]) = (words.get(), own_words.get());
+    let [gate, pidfd] = own_words.halves::<2>();
     for word in [report, own_report] {
         word.store(PENDING, Ordering::Release);
-    }
-    for word in [caught, own_caught] {
-        word.store(NOT_READ, Ordering::Release);
     }
     if let Some(announcement) = subreaper.announcement {
         announcement.renew();
@@ -169,17 +152,17 @@ fn start(
     let share_descriptors = !matches!(table, Table::Copied);
     let intermediate = CloneOptions { share_descriptors, namespaces: 0, cgroup: None, ..options };
     let options = CloneOptions { share_descriptors, ..options };
-    let handlers = settled(options, handlers);
+    let has_handlers = !options.clone3;
     // The kernel clears these words when the processes have left this memory.
     let (in_memory, own_in_memory) = (AtomicU32::new(1), AtomicU32::new(1));
     // Signals stay blocked, so that no signal other than SIGKILL kills the intermediate process. The child restores the
     // caller's mask.
     let process = with_signals_blocked(true, |blocked| {
         let mask = plan.signal_mask.or(blocked);
-        let child = Start { plan, table, report, handlers, caught, mask, gate: Some(Gate(gate)) };
+        let child = Start { plan, table, report, has_handlers, mask, gate: Some(Gate(gate)) };
         let Subreaper { plan, table, announcement, socket } = *subreaper;
-        let (report, caught, mask) = (own_report, own_caught, plan.signal_mask.or(blocked));
-        let own = Start { plan, table, report, handlers, caught, mask, gate: None };
+        let (report, mask) = (own_report, plan.signal_mask.or(blocked));
+        let own = Start { plan, table, report, has_handlers, mask, gate: None };
         let socket = (!share_descriptors).then_some(socket);
         let (gate, in_memory) = (Gate(gate), &in_memory);
         let this = Intermediate {
@@ -232,7 +215,6 @@ fn start(
         pidfd: has_pidfd.then(|| unsafe { FreshFd::from_number(pidfd as RawFd) }),
         report: Report::Final(Outcome::of(report.load(Ordering::Acquire))),
         status: (status != NO_STATUS).then_some(status as i32),
-        caught: found(caught),
     })
 }
 

@@ -14,6 +14,7 @@ use spawnfd_sys::call::{self, CLOSE_RANGE_UNSHARE, SignalSet};
 use spawnfd_sys::{Call, Calls, CloneOptions, Errno, RawFd, Stack, abi, clone_child_by_pid};
 
 use crate::Identity;
+use crate::child::reset_signals;
 use crate::descriptors::{CLOSE_RANGE_CLOEXEC, close_at_exec, close_now, keep_only, open};
 
 /// SIGKILL and SIGSTOP, which a process can neither block nor set.
@@ -137,11 +138,7 @@ unsafe extern "C" fn enter(start: *const ()) -> ! {
 /// Performs everything before exec. All signals stay blocked until the end.
 fn prepare(start: &Start<'_>) -> Result<(), Errno> {
     let spawn = start.spawn;
-    if start.has_handlers {
-        for signal in (1..=64).filter(|&signal| call::has_handler(signal).unwrap_or(false)) {
-            let _ = call::make_default(signal);
-        }
-    }
+    reset_signals(0, start.has_handlers)?;
     let mut mask = start.mask;
     for action in spawn.actions {
         perform(action, spawn, &mut mask)?;

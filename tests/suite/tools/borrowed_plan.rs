@@ -7,9 +7,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::ptr::null;
 
-use spawnfd_child::{
-    Check, ChildMemory, Data, Handlers, Identity, Op, Outcome, Pinned, Plan, Program, Step, Table, launch,
-};
+use spawnfd_child::{Check, ChildMemory, Data, Identity, Op, Outcome, Pinned, Plan, Program, Step, Table, launch};
 use spawnfd_sys::{ArgBlock, Calls, CloneOptions, abi, wait_pidfd};
 use spawnfd_tests::isolated;
 
@@ -74,7 +72,7 @@ fn a_borrowed_plan_starts_a_program_without_an_allocation() {
         let options = CloneOptions { share_memory: true, ..CloneOptions::default() };
 
         let before = ALLOCATIONS.get();
-        let launched = launch(&mut memory, options, Table::Copied, &plan, Handlers::Unknown);
+        let launched = launch(&mut memory, options, Table::Copied, &plan);
         drop(plan);
         assert_eq!(ALLOCATIONS.get(), before);
 

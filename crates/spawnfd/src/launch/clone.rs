@@ -4,14 +4,13 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use spawnfd_child::{ChildMemory, Failure, Handlers, Launched, Outcome, Plan, Stage, Table, launch};
-use spawnfd_sys::call::SignalSet;
+use spawnfd_child::{ChildMemory, Failure, Launched, Outcome, Plan, Stage, Table, launch};
 use spawnfd_sys::{CloneOptions, Ended, Errno, call, signal_that_ended};
 
 use super::outcome::{SIGSYS, closed_source, explain_killed, not_joined};
 use super::slots::{self, Slot};
 use super::tables::{Refusal, Strategy, renew_pidfd};
-use super::{Attempt, Launch, handlers, reap};
+use super::{Attempt, Launch, reap};
 use crate::child::{Child, Started};
 use crate::host::features::Features;
 
@@ -20,7 +19,6 @@ pub(super) struct Arrived {
     pub(super) pid: i32,
     pub(super) pidfd: OwnedFd,
     pub(super) outcome: Outcome,
-    pub(super) caught: Option<SignalSet>,
     /// The end of a child that another process has reaped.
     pub(super) ended: Option<Ended>,
 }
@@ -52,8 +50,8 @@ impl Arrived {
 
 impl From<Launched> for Arrived {
     fn from(launched: Launched) -> Arrived {
-        let Launched { child, outcome, caught } = launched;
-        Arrived { pid: child.pid, pidfd: OwnedFd::from(child.pidfd), outcome, caught, ended: None }
+        let Launched { child, outcome } = launched;
+        Arrived { pid: child.pid, pidfd: OwnedFd::from(child.pidfd), outcome, ended: None }
     }
 }
 
@@ -90,19 +88,18 @@ pub(super) fn with_slot<T>(start: impl FnOnce(&mut Slot) -> Result<T, NoChild>) 
 }
 
 /// Starts a child with a copy of the caller's table: calls `start` with simpler options until the kernel accepts
-/// them. The last argument of `start` is the time for [`handlers::learn`].
+/// them.
 pub(super) fn with_copied_table<T>(
     attempt: &Attempt<'_, '_>,
     mut options: CloneOptions,
-    mut start: impl FnMut(&mut ChildMemory, CloneOptions, Handlers, u64) -> Result<T, Errno>,
+    mut start: impl FnMut(&mut ChildMemory, CloneOptions) -> Result<T, Errno>,
 ) -> Result<T, NoChild> {
     if attempt.plan.sources.iter().any(|&source| call::descriptor_flags(source).is_err()) {
         return Err(NoChild::ClosedSource);
     }
     with_slot(|slot| {
         loop {
-            let (handlers, begun) = handlers::before_clone(options.clone3);
-            match start(&mut slot.memory, options, handlers, begun) {
+            match start(&mut slot.memory, options) {
                 Ok(started) => return Ok(started),
                 Err(refused) => simplify(&mut options, &attempt.features, refused)?,
             }
@@ -119,8 +116,8 @@ pub(super) fn start(
     features: &Features,
     try_scm_rights: bool,
 ) -> Result<Arrived, NoChild> {
-    start_with(slot, options, plan, features, try_scm_rights, |slot, options, _, table, handlers| {
-        launch(&mut slot.memory, options, table, plan, handlers).map(Arrived::from).map(Some)
+    start_with(slot, options, plan, features, try_scm_rights, |slot, options, _, table| {
+        launch(&mut slot.memory, options, table, plan).map(Arrived::from).map(Some)
     })
 }
 
@@ -132,13 +129,12 @@ pub(super) fn start_with(
     plan: &Plan<'_>,
     features: &Features,
     try_scm_rights: bool,
-    mut launch: impl FnMut(&mut Slot, CloneOptions, Strategy, Table, Handlers) -> Result<Option<Arrived>, Errno>,
+    mut launch: impl FnMut(&mut Slot, CloneOptions, Strategy, Table) -> Result<Option<Arrived>, Errno>,
 ) -> Result<Arrived, NoChild> {
     for strategy in Strategy::for_sleeping_caller(plan, &options, features, try_scm_rights) {
         let mut may_renew = true;
         while let Some(table) = strategy.prepare(slot, &plan.sources, features).or(Err(NoChild::ClosedSource))? {
-            let (handlers, begun) = handlers::before_clone(options.clone3);
-            let launched = match launch(slot, options, strategy, table, handlers) {
+            let launched = match launch(slot, options, strategy, table) {
                 Ok(Some(launched)) => launched,
                 Ok(None) => break,
                 Err(refused) => {
@@ -147,7 +143,6 @@ pub(super) fn start_with(
                     continue;
                 }
             };
-            handlers::learn(launched.caught, begun);
             let Some(errno) = failure_in_table(&launched).filter(|_| strategy != Strategy::CopyTable) else {
                 if matches!(launched.outcome, Outcome::Killed(_)) {
                     slot.channel = None;

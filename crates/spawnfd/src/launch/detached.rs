@@ -15,7 +15,7 @@ use super::clone::{start, with_copied_table, with_slot};
 use super::outcome::detached;
 use super::slots::{self, Slot, Taken};
 use super::tables::Strategy;
-use super::{Attempt, Launch, Wait, handlers, reap};
+use super::{Attempt, Launch, Wait, reap};
 use crate::host::features::Features;
 
 /// The maximum number of detached children that have not reached exec. A start takes 0.1 ms, so
@@ -35,8 +35,8 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     if attempt.may_block {
         // The child has its own memory. The number of such children has no limit.
         let options = CloneOptions { share_memory: false, ..attempt.options };
-        let copied = with_copied_table(attempt, options, |memory, options, handlers, _| {
-            detach_with_own_memory(memory, options, attempt.plan.clone(), handlers)
+        let copied = with_copied_table(attempt, options, |memory, options| {
+            detach_with_own_memory(memory, options, attempt.plan.clone())
         });
         return match copied {
             Ok((child, started)) => {
@@ -64,11 +64,10 @@ fn share_memory(options: CloneOptions, plan: &Arc<Plan<'static>>, features: &Fea
         slots::put(slot);
         return None;
     };
-    let (handlers, begun) = handlers::before_clone(options.clone3);
     let Slot { memory, channel } = slot;
-    match detach(memory, options, table, plan.clone(), handlers) {
+    match detach(memory, options, table, plan.clone()) {
         Ok((child, started, in_use)) => {
-            slots::lend(Taken { in_use, channel, begun });
+            slots::lend(Taken { in_use, channel });
             Some((child, started))
         }
         // The channel contains descriptors for a child that does not exist, so close the channel.

@@ -7,7 +7,6 @@
 
 mod clone;
 mod detached;
-mod handlers;
 mod kernel;
 mod outcome;
 mod parked;

@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use spawnfd_child::{ChildMemory, Outcome, SlotInUse, Stage, Table};
 use spawnfd_sys::{Errno, send};
 
-use super::handlers;
 use super::tables::LOW;
 use crate::host::descriptors::{CheckedFd, socket_pair};
 use crate::host::per_process::PerProcess;
@@ -103,8 +102,6 @@ impl Channel {
 pub(super) struct Taken {
     pub(super) in_use: SlotInUse,
     pub(super) channel: Option<Channel>,
-    /// The time at which the child was cloned, as [`handlers::before_clone`] returns it.
-    pub(super) begun: u64,
 }
 
 static TAKEN: PerProcess<Vec<Taken>> = PerProcess::new(Vec::new());
@@ -119,10 +116,9 @@ pub(super) fn lend(taken: Taken) {
 pub(super) fn take_back() -> usize {
     let mut all = TAKEN.lock();
     let mut left = Vec::new();
-    for Taken { in_use, channel, begun } in all.drain(..) {
+    for Taken { in_use, channel } in all.drain(..) {
         match in_use.back() {
             Ok((memory, started)) => {
-                handlers::learn(started.caught(), begun);
                 // A child that ended early may not have received its descriptors.
                 let early = match started.outcome() {
                     Some(Outcome::Program { .. }) => false,
@@ -132,7 +128,7 @@ pub(super) fn take_back() -> usize {
                 let channel = channel.filter(|_| !early);
                 put(Slot { memory, channel });
             }
-            Err(in_use) => left.push(Taken { in_use, channel, begun }),
+            Err(in_use) => left.push(Taken { in_use, channel }),
         }
     }
     *all = left;

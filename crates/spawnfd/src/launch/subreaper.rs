@@ -16,7 +16,7 @@ use super::clone::{Arrived, NoChild, start_with, with_copied_table, with_slot};
 use super::outcome::detached;
 use super::slots::Slot;
 use super::tables::Strategy;
-use super::{Attempt, Launch, handlers, reap};
+use super::{Attempt, Launch, reap};
 use crate::child::Subreaper;
 use crate::command::{Command, Lowered};
 use crate::constants::signal;
@@ -85,7 +85,7 @@ fn start(
 ) -> std::result::Result<Launch, NoChild> {
     let (features, plan) = (&attempt.features, &*attempt.plan);
     let arrived = with_slot(|slot| {
-        start_with(slot, attempt.options, plan, features, false, |slot, options, strategy, table, handlers| {
+        start_with(slot, attempt.options, plan, features, false, |slot, options, strategy, table| {
             // If the strategy works for the child, it also works for the intermediate process, which uses it later.
             let Some(own_table) = strategy.prepare(own_slot, &helper.sources, features)? else {
                 // The socket has descriptors for the child.
@@ -97,7 +97,7 @@ fn start(
             let socket = far_end.as_raw_fd();
             let below = child::Subreaper { plan: helper, table: own_table, announcement, socket };
             let memories = (&mut slot.memory, &mut own_slot.memory);
-            let started = launch_below_subreaper(memories.0, memories.1, options, table, plan, &below, handlers)?;
+            let started = launch_below_subreaper(memories.0, memories.1, options, table, plan, &below)?;
             if !matches!(started.subreaper_outcome, Outcome::Program { .. }) {
                 // The socket may still contain descriptors for the intermediate process.
                 own_slot.channel = None;
@@ -115,13 +115,12 @@ fn detach(
     helper: &Plan<'static>,
     own_slot: &mut Slot,
 ) -> std::result::Result<Launch, NoChild> {
-    with_copied_table(attempt, attempt.options, |memory, options, handlers, begun| {
+    with_copied_table(attempt, attempt.options, |memory, options| {
         let announcement = Some(subreaper.announcement());
         let (socket, reserved) = (far_end.as_raw_fd(), reserve(true, far_end)?);
         let below = child::Subreaper { plan: helper, table: child::Table::Copied, announcement, socket };
         let (started, pending) =
-            detach_below_subreaper(memory, &mut own_slot.memory, options, attempt.plan.clone(), &below, handlers)?;
-        handlers::learn(started.caught, begun);
+            detach_below_subreaper(memory, &mut own_slot.memory, options, attempt.plan.clone(), &below)?;
         let arrived = arrive(started, subreaper, reserved, false)?;
         Ok(match arrived.outcome {
             Outcome::Failed(failure) => {
@@ -149,14 +148,14 @@ fn arrive(
     reserved: Option<OwnedFd>,
     waits: bool,
 ) -> std::result::Result<Arrived, Errno> {
-    let (helper, caught, pid) = (started.subreaper.pid, started.caught, started.pid);
+    let (helper, pid) = (started.subreaper.pid, started.pid);
     let (status, subreaper_outcome) = (started.status, started.subreaper_outcome);
     if waits && pid != 0 && status.is_none() && matches!(subreaper_outcome, Outcome::Program { .. }) {
         await_exec(&started);
     }
     let outcome = started.outcome();
     let (helper_pidfd, pidfd) = (OwnedFd::from(started.subreaper.pidfd), started.pidfd.map(OwnedFd::from));
-    let failed = |pidfd, outcome, ended| Ok(Arrived { pid: helper, pidfd, outcome, caught, ended });
+    let failed = |pidfd, outcome, ended| Ok(Arrived { pid: helper, pidfd, outcome, ended });
     if let Some(status) = status {
         return failed(helper_pidfd, outcome, Some(Ended { status, used: None }));
     }
@@ -191,7 +190,7 @@ fn arrive(
     }
     // The program may have killed the intermediate process. Then the tree has lost its subreaper.
     subreaper.helper_started(helper, helper_pidfd, pid);
-    Ok(Arrived { pid, pidfd, outcome, caught, ended: None })
+    Ok(Arrived { pid, pidfd, outcome, ended: None })
 }
 
 /// Waits until a child with memory of its own has called exec, or has ended.
