@@ -200,7 +200,7 @@ impl Job {
         let mut request = Request::new(program, args, Options::new(options, Call::Start)?, false)?;
         request.options.hold |= watched;
         if let Some(permit) = permit {
-            request.command.permit(permit);
+            request.options.run = request.options.run.permit(permit);
         }
         let Request { mut command, options, reported, context } = request;
         match py.detach(|| command.start_events(&options.run, options.events())) {

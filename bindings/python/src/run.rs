@@ -83,10 +83,10 @@ pub fn begin(
     let permit = permit.and_then(|request| request.get().take());
     let mut request = Request::new(program, args, Options::new(options, Call::Run)?, repeated)?;
     if let Some(permit) = permit {
-        request.command.permit(permit);
+        request.options.run = request.options.run.permit(permit);
     }
     if repeated {
-        request.command.died();
+        request.command.start_cold();
     }
     // The callback owns one reference. If run_then() below fails, the error needs the other one.
     let context = Arc::new(request.context);

@@ -85,7 +85,7 @@ impl Explain {
         let warm = Reserve::new(WarmOptions::new().mode(mode)).map_err(failed)?;
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
-        if !warm.add_command(&mut command).map_err(failed)? {
+        if !warm.add_command(&command).map_err(failed)? {
             let message = "cannot tell the options of the interpreter from its other arguments; put the options first";
             return Err(Failure::new(message));
         }

@@ -165,7 +165,7 @@ pub mod internal {
 
     /// Lets `/bin/sh` run the program's file if the kernel does not know its format (ENOEXEC), as execvp(3) does.
     pub fn fall_back_to_shell(command: &mut crate::Command<'_>) {
-        command.falls_back_to_shell = true;
+        command.drop_in.falls_back_to_shell = true;
     }
 
     /// The directory of this process's own cgroup (v2), if it has one.

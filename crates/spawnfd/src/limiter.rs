@@ -237,7 +237,7 @@ fn generation() -> u64 {
     fork_generation().unwrap_or(1)
 }
 
-/// A permit of a [`Limiter`], returned when it is dropped; see [`Command::permit`](crate::Command::permit).
+/// A permit of a [`Limiter`], returned when it is dropped; see [`Run::permit`](crate::Run::permit).
 ///
 /// # Examples
 /// ```
@@ -246,7 +246,7 @@ fn generation() -> u64 {
 /// let limiter = Limiter::new(1);
 /// let permit = limiter.acquire()?;
 /// assert!(limiter.try_acquire().is_none());
-/// Command::new("true").permit(permit).run_with(&Run::new())?.check()?; // the run returns the permit
+/// Command::new("true").run_with(&Run::new().permit(permit))?.check()?; // the run returns the permit
 /// assert_eq!(limiter.running(), 0);
 /// # Ok::<(), spawnfd::Error>(())
 /// ```

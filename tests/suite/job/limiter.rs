@@ -81,7 +81,7 @@ fn a_permit_is_released_with_the_result() {
         drop(sh("exec sleep 1000").start(&run).expect("starts"));
         eventually("a dropped job releases its permit", || count(&limiter) == (0, 0));
         let permit = limiter.try_acquire().expect("a free permit");
-        assert!(sh("exit").permit(permit).run().expect("runs").ok() && count(&limiter) == (0, 0));
+        assert!(sh("exit").run_with(&Run::new().permit(permit)).expect("runs").ok() && count(&limiter) == (0, 0));
     });
 }
 

@@ -92,22 +92,15 @@ fn unsupported_commands_start_cold_with_a_reason() {
 }
 
 #[test]
-fn only_the_start_after_a_death_is_cold() {
+fn a_command_that_starts_cold_uses_no_parked_process() {
     isolated!(|| {
         let (mode, started) = BOTH[0];
         let warm = any(mode, 2);
         let mut command = Command::new("/bin/true");
-        command.warm(&warm);
-        command.died();
-        for expected in [Started::Cold("died"), started, started] {
-            // A run does not wait for exec. The library kills a parked process that does not begin in time, and the
-            // run then fails with `Stage::Killed`; the test repeats it.
-            let mut run = || command.run().map_or_else(|error| Err(error.stage()), |output| Ok(output.started));
-            let mut outcomes = std::iter::repeat_with(|| retry_while_slow(&warm, &mut run));
-            assert_eq!(outcomes.find(|outcome| *outcome != Err(Stage::Killed)), Some(Ok(expected)));
-        }
-        assert_eq!(command.died().spawn().map(|child| child.started()), Ok(Started::Cold("died")));
-        assert_eq!(run(&warm, &mut command), (started, 0));
+        assert_eq!(run(&warm, command.warm(&warm)), (started, 0));
+        command.start_cold();
+        assert_eq!(command.spawn().map(|child| child.started()), Ok(Started::Cold("died")));
+        assert_eq!(command.run().map(|output| output.started), Ok(Started::Cold("died")));
     });
 }
 

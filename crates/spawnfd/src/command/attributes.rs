@@ -139,20 +139,8 @@ impl<'fd> Command<'fd> {
     /// this for an action that implements another option.
     #[doc(hidden)]
     pub fn uncounted(&mut self) -> &mut Self {
-        self.uncounted += 1;
+        self.drop_in.uncounted += 1;
         self
-    }
-
-    /// Counts the actions added from now on as actions of the run, not of the caller, until `forget_actions_from`
-    /// removes them. Returns the number of actions so far.
-    pub(crate) fn begin_own_actions(&mut self) -> usize {
-        *self.run_actions_from.insert(self.actions.len())
-    }
-
-    /// Removes the actions from `index` on.
-    pub(crate) fn forget_actions_from(&mut self, index: usize) {
-        self.actions.truncate(index);
-        self.run_actions_from = None;
     }
 
     /// Gives the caller's descriptor `source` to the program as its descriptor `to`.
@@ -401,14 +389,14 @@ impl Command<'_> {
 
     /// Sets the program's signal mask. The default is the calling thread's mask.
     pub fn signal_mask(&mut self, blocked: SignalSet) -> &mut Self {
-        self.signal_mask = Some(blocked);
+        self.signals.mask = Some(blocked);
         self
     }
 
     /// Sets these signals to their default action if they are ignored. Without this call, the set is SIGPIPE. A
     /// signal that has a handler always gets its default action.
     pub fn default_signals(&mut self, signals: SignalSet) -> &mut Self {
-        self.default_signals = Some(signals);
+        self.signals.default = Some(signals);
         self
     }
 
@@ -416,15 +404,15 @@ impl Command<'_> {
     /// Overrides earlier calls of [`signal_mask`](Command::signal_mask) and
     /// [`default_signals`](Command::default_signals).
     pub fn inherit_signals(&mut self) -> &mut Self {
-        self.signal_mask = None;
+        self.signals.mask = None;
         self.default_signals(SignalSet::EMPTY)
     }
 
     /// Sets a mask without signals, and these signals to their default action, unless the caller has chosen the signals.
     pub(crate) fn reset_signals(&mut self, signals: SignalSet) {
-        if self.default_signals.is_none() {
-            self.signal_mask.get_or_insert(SignalSet::EMPTY);
-            self.default_signals = Some(signals);
+        if self.signals.default.is_none() {
+            self.signals.mask.get_or_insert(SignalSet::EMPTY);
+            self.signals.default = Some(signals);
         }
     }
 
@@ -436,7 +424,7 @@ impl Command<'_> {
     #[doc(alias = "PR_SET_PDEATHSIG")]
     pub fn parent_death_signal(&mut self, signal: i32) -> &mut Self {
         match SignalSet::of(signal) {
-            Some(_) => self.parent_death_signal = Some(signal),
+            Some(_) => self.signals.parent_death = Some(signal),
             None => self.refuse(format!("parent_death_signal({signal})")),
         }
         self
@@ -448,7 +436,7 @@ impl Command<'_> {
     /// In a new PID namespace the program is process 1. When it ends, the kernel kills all other processes of the
     /// namespace.
     pub fn namespaces(&mut self, namespaces: Namespaces) -> &mut Self {
-        self.namespaces = self.namespaces | namespaces;
+        self.namespaces.kinds = self.namespaces.kinds | namespaces;
         self
     }
 
@@ -456,9 +444,9 @@ impl Command<'_> {
     /// and `gid`.
     pub fn user_namespace(&mut self, uid: u32, gid: u32) -> &mut Self {
         let [_, outer_uid, _, _, outer_gid, _] = spawnfd_sys::call::ids();
-        self.namespaces = self.namespaces | Namespaces::USER;
+        self.namespaces.kinds = self.namespaces.kinds | Namespaces::USER;
         let map = |inner: u32, outer: u32| CString::new(format!("{inner} {outer} 1")).unwrap_or_default().into();
-        self.user_map = Some(UserMap { users: map(uid, outer_uid), groups: map(gid, outer_gid) });
+        self.namespaces.user_map = Some(UserMap { users: map(uid, outer_uid), groups: map(gid, outer_gid) });
         self
     }
 

@@ -163,8 +163,8 @@ impl Command<'_> {
     /// checked only if the child inherits the caller's descriptors and no earlier action provides the number.
     pub fn check_descriptors(&self) -> Result<()> {
         let is_closed = |number: i32| call::identify(number) == Err(Errno::EBADF);
-        for (to, stdio) in (0..).zip(self.streams()) {
-            if let Stdio::Descriptor(source) = stdio
+        for (to, stdio) in (0..).zip(&self.stdio) {
+            if let Some(Stdio::Descriptor(source)) = stdio
                 && is_closed(source.number())
             {
                 let call = format!("dup2({}, {to})", source.number());
@@ -172,7 +172,7 @@ impl Command<'_> {
                 return Err(Error::refused(Stage::Stdio(to), Errno::EBADF, call).saying(message));
             }
         }
-        let mut provided: Vec<i32> = self.given.iter().map(|given| given.number).collect();
+        let mut provided: Vec<i32> = self.given().iter().map(|given| given.number).collect();
         for (index, action) in self.actions.iter().enumerate() {
             let Ok(action) = action else { continue };
             let named = action.source().map(|source| self.source_number(source));

@@ -4,7 +4,7 @@
 use spawnfd_child::Op;
 use spawnfd_sys::{Errno, abi, call, prctl};
 
-use super::Command;
+use super::Start;
 use crate::error::{Error, Result, Stage};
 
 /// The bit of SECBIT_NO_SETUID_FIXUP, which linux-raw-sys lacks: capabilities(7).
@@ -15,7 +15,8 @@ const NO_SETUID_FIXUP: usize = 1 << 2;
 ///
 /// Other callers are not checked. A caller with capabilities but without root's id keeps them. A user namespace gives
 /// the child other capabilities.
-pub(super) fn check_order(command: &Command<'_>) -> Result<()> {
+pub(super) fn check_order(start: &Start<'_>) -> Result<()> {
+    let command = start.command;
     let changes_user = |action: &Op<'_>| matches!(action, Op::UserIds { .. });
     let changes_groups = |action: &Op<'_>| matches!(action, Op::GroupIds { .. } | Op::Groups { .. });
     // Most commands change no ids, and need no system call here.
@@ -25,7 +26,7 @@ pub(super) fn check_order(command: &Command<'_>) -> Result<()> {
     let [_, user, _, mut groups @ ..] = call::ids();
     let keeps_capabilities =
         || call::prctl(prctl::PR_GET_SECUREBITS, 0, 0).map_or(true, |bits| bits & NO_SETUID_FIXUP != 0);
-    if user != 0 || command.changes_user_namespace() || keeps_capabilities() {
+    if user != 0 || start.changes_user_namespace() || keeps_capabilities() {
         return Ok(());
     }
     // The action by which the child has given up CAP_SETGID.

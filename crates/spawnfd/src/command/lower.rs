@@ -8,7 +8,7 @@ use rustix::process::getpgrp;
 use spawnfd_child::{Data, Op, Plan, Step};
 use spawnfd_sys::{Errno, abi, call};
 
-use super::{Command, Stdio, ids};
+use super::{Command, Start, Stdio, ids};
 use crate::error::{Error, Result, Stage, errno, of_path};
 use crate::host::descriptors::descriptor_limit;
 use crate::host::features::Features;
@@ -56,15 +56,15 @@ impl Lowered {
     /// value of `streams`, a parked process carries out the plan. The plan gives that process the caller's open
     /// streams among 0, 1 and 2, and the calling thread's signal mask.
     pub(crate) fn new(
-        command: &Command<'_>,
+        start: &Start<'_>,
         template: &Template,
         features: &Features,
         renew: bool,
         streams: Option<[bool; 3]>,
     ) -> Result<Lowered> {
+        let command = start.command;
         let count = command.actions.len();
-        let run_actions_from = command.run_actions_from.unwrap_or(count);
-        let callers = run_actions_from - command.uncounted;
+        let callers = count - command.drop_in.uncounted;
         if callers > MAX_ACTIONS {
             let call = format!("spawn: {callers} actions, {MAX_ACTIONS} at most");
             return Err(Error::new(Stage::Validate, Errno::E2BIG, call));
@@ -79,9 +79,9 @@ impl Lowered {
             }
         }
         check_targets(command)?;
-        ids::check_order(command)?;
+        ids::check_order(start)?;
         let namespaces = command.namespace_flags();
-        let beside = match command.namespace {
+        let beside = match start.namespace() {
             // The new namespaces would be created with the capabilities of the intermediate process (which enters the
             // tree's namespaces), and the program must not have these capabilities.
             Some((_, true)) if namespaces != 0 => Some("namespaces beside a tree's user namespace"),
@@ -95,7 +95,7 @@ impl Lowered {
         if let Some(beside) = beside {
             return Err(Error::refused(Stage::Tree, Errno::EINVAL, format!("spawn: {beside}")));
         }
-        if command.subreaper.is_some() && command.parent_death_signal.is_some() {
+        if start.subreaper().is_some() && command.signals.parent_death.is_some() {
             let message =
                 "a parent-death signal cannot be combined with a subreaper: the program is not a child of this process";
             return Err(Error::refused(Stage::Tree, Errno::EINVAL, "spawn: parent-death signal").saying(message));
@@ -103,7 +103,7 @@ impl Lowered {
         // A cgroup action of the caller would move the program out of the tree's cgroup, and out of that cgroup's
         // limits.
         let named = |action: &Op<'_>| matches!(action, Op::Cgroup { .. });
-        if command.tree_cgroup.is_some()
+        if start.tree_cgroup().is_some()
             && let Some((index, action)) = command.all_actions().enumerate().find(|(_, action)| named(action))
         {
             let call = format!("{} beside the cgroup of a tree or of limits", command.print(action));
@@ -111,26 +111,25 @@ impl Lowered {
         }
         let mut table = Numbers { inherits: command.inherit_descriptors, ..Numbers::default() };
         let mut lowered = Lowering { steps: Vec::with_capacity(4 + count), ..Lowering::default() };
-        lowered.tree(command, features);
+        lowered.tree(start, features);
         lowered.user_map(command);
-        lowered.stdio(command, streams)?;
-        lowered.given(command, &mut table)?;
-        let has = |wanted: fn(&Op<'_>) -> bool| command.all_actions().any(wanted);
+        lowered.stdio(start, streams)?;
+        lowered.given(start, &mut table)?;
+        let has = |wanted: fn(&Op<'_>) -> bool| start.actions().any(wanted);
         // If the run provides a controlling terminal, the program must lead a session. Otherwise it is enough that
         // the program is in a process group that an action sets.
-        let has_terminal =
-            command.all_actions().skip(run_actions_from).any(|own| matches!(own, Op::ControllingTerminal { .. }));
+        let has_terminal = start.actions.iter().any(|own| matches!(own, Op::ControllingTerminal { .. }));
         let has_group = !has_terminal && has(|action| matches!(action, Op::Setpgid { .. }));
-        if command.new_session && !has_group && !has(|action| matches!(action, Op::Setsid)) {
+        if start.new_session && !has_group && !has(|action| matches!(action, Op::Setsid)) {
             lowered.step(SESSION, Op::Setsid);
         }
         if let Some(path) = &command.current_dir {
             lowered.step(CURRENT_DIR, Op::Chdir { path: Data::Shared(path.clone()) });
         }
         // A process in a new pid namespace cannot name the group of this process, but is in it until an action changes that.
-        let has_own_pids = command.namespace.is_some() || command.namespace_flags() & abi::CLONE_NEWPID != 0;
+        let has_own_pids = start.namespace().is_some() || command.namespace_flags() & abi::CLONE_NEWPID != 0;
         let mut group = (has_own_pids && !has_terminal).then(|| getpgrp().as_raw_pid());
-        for (index, action) in command.all_actions().enumerate() {
+        for (index, action) in start.actions().enumerate() {
             table.note(command, index, action)?;
             match action {
                 Op::Setpgid { group: wanted } if Some(*wanted) == group => continue,
@@ -138,18 +137,18 @@ impl Lowered {
                 _ => {}
             }
             let number = match action {
-                _ if index < run_actions_from => index as u16,
+                _ if index < count => index as u16,
                 Op::ControllingTerminal { .. } => TERMINAL,
-                _ => LIMITS + (index - run_actions_from) as u16,
+                _ => LIMITS + (index - count) as u16,
             };
-            lowered.action(index, number, action, command, features);
+            lowered.action(index, number, action, start, features);
         }
         let source = template.executed_by_descriptor().then(|| lowered.source(template.descriptor().as_raw_fd()));
         let (above, below) = table.free_range(lowered.sources.len());
         let highest = table.highest();
         Ok(Lowered {
-            own_memory: command.user_map.is_some()
-                || command.namespace.is_some()
+            own_memory: command.namespaces.user_map.is_some()
+                || start.namespace().is_some()
                 || has(|action| action.needs_own_memory()),
             // The child must inherit the streams that the caller has during this call. A parent-death signal refers
             // to the calling thread, which may end after the call. Without CLONE_VFORK, oom_score_adj would apply to
@@ -157,9 +156,9 @@ impl Lowered {
             //
             // In the cgroup of a tree or of limits, exec alone may reach the memory limit. The OOM killer kills all
             // processes that share the victim's memory, and never chooses a vfork child (mm/oom_kill.c, oom_badness).
-            must_wait: command.parent_death_signal.is_some()
-                || command.streams().any(|stdio| matches!(stdio, Stdio::Inherit))
-                || command.tree_cgroup.is_some()
+            must_wait: command.signals.parent_death.is_some()
+                || start.streams().any(|stdio| matches!(stdio, Stdio::Inherit))
+                || start.tree_cgroup().is_some()
                 || has(|action| matches!(action, Op::OomScoreAdj { .. })),
             cgroup: lowered.cgroup,
             child_ends: lowered.child_ends,
@@ -172,17 +171,19 @@ impl Lowered {
                 highest,
                 steps: lowered.steps.into(),
                 keep: (!table.inherits).then(|| table.kept().into()),
-                default_signals: command.default_signals.unwrap_or(super::SIGPIPE).bits(),
+                default_signals: command.signals.default.unwrap_or(super::SIGPIPE).bits(),
                 signal_mask: command
-                    .signal_mask
+                    .signals
+                    .mask
                     .map(crate::signals::SignalSet::bits)
                     .or_else(thread::mask_in_engine)
                     .or_else(|| streams.map(|_| call::signal_mask())),
                 parent_death: command
-                    .parent_death_signal
+                    .signals
+                    .parent_death
                     .and_then(|signal| Some((signal as u32, call::getpid().ok()?))),
                 program: template.program(source, renew),
-                owners_mapped: command.changes_user_namespace(),
+                owners_mapped: start.changes_user_namespace(),
                 filter: command.filter.clone().map(Data::Shared),
                 argv: command.encode_args()?,
                 shell: command.encode_shell_args(template)?,
@@ -298,8 +299,8 @@ impl Lowering {
 
     /// Adds the steps by which the program enters its tree's cgroup and registers with the guard. They come before
     /// any change of ids.
-    fn tree(&mut self, command: &Command<'_>, features: &Features) {
-        if let Some(dir) = &command.tree_cgroup {
+    fn tree(&mut self, start: &Start<'_>, features: &Features) {
+        if let Some(dir) = start.tree_cgroup() {
             if features.has_clone3() {
                 self.cgroup = Some((TREE, dir.as_raw_fd()));
             } else {
@@ -307,13 +308,13 @@ impl Lowering {
                 self.step(TREE, Op::Cgroup { dir });
             }
         }
-        if let Some(to) = &command.announcement {
+        if let Some(to) = start.announcement() {
             self.step(ANNOUNCEMENT, Op::Announce { to: to.clone() });
         }
     }
 
     fn user_map(&mut self, command: &Command<'_>) {
-        if let Some(map) = &command.user_map {
+        if let Some(map) = &command.namespaces.user_map {
             // An unprivileged process may map groups only after it has disabled setgroups: user_namespaces(7).
             self.step(USER_MAP, Op::DenySetgroups);
             self.step(USER_MAP + 1, Op::UserMap { map: Data::Shared(map.users.clone()) });
@@ -321,15 +322,15 @@ impl Lowering {
         }
     }
 
-    fn stdio(&mut self, command: &Command<'_>, streams: Option<[bool; 3]>) -> Result<()> {
+    fn stdio(&mut self, start: &Start<'_>, streams: Option<[bool; 3]>) -> Result<()> {
         // Check this before creating pipes, because a pipe may get a closed stream's number.
         let closed: [bool; 3] = match streams {
             Some(open) => open.map(|open| !open),
             // The child may put a copy of a source, or its own pidfd, at a closed stream's number. An action that
             // uses the number must not find that descriptor.
-            None => [0, 1, 2].map(|fd| uses_stream(command, fd) && call::descriptor_flags(fd).is_err()),
+            None => [0, 1, 2].map(|fd| uses_stream(start, fd) && call::descriptor_flags(fd).is_err()),
         };
-        for (to, stdio) in (0..).zip(command.streams()) {
+        for (to, stdio) in (0..).zip(start.streams()) {
             let index = STDIO + to as u16;
             match stdio {
                 Stdio::Inherit if closed[to as usize] => self.step(index, Op::Close { fd: to }),
@@ -363,9 +364,9 @@ impl Lowering {
     }
 
     /// Opens the sandbox's descriptors anew for this start.
-    fn given(&mut self, command: &Command<'_>, table: &mut Numbers) -> Result<()> {
-        let limit = if command.given.is_empty() { None } else { descriptor_limit() };
-        for given in &command.given {
+    fn given(&mut self, start: &Start<'_>, table: &mut Numbers) -> Result<()> {
+        let limit = start.given().next().and_then(|_| descriptor_limit());
+        for given in start.given() {
             if limit.is_some_and(|limit| given.number >= limit) {
                 return Err(given.out_of_range());
             }
@@ -378,12 +379,13 @@ impl Lowering {
         Ok(())
     }
 
-    fn action(&mut self, index: usize, number: u16, action: &Op<'static>, command: &Command<'_>, features: &Features) {
+    fn action(&mut self, index: usize, number: u16, action: &Op<'static>, start: &Start<'_>, features: &Features) {
+        let command = start.command;
         match action {
             Op::UserIds { .. } => self.before_user_ids(index, command),
             // clone3 can create the child in this cgroup, except for a tree's pid namespace: there clone3 creates the
             // intermediate process, not the program.
-            Op::Cgroup { dir } if features.has_clone3() && self.cgroup.is_none() && command.namespace.is_none() => {
+            Op::Cgroup { dir } if features.has_clone3() && self.cgroup.is_none() && start.namespace().is_none() => {
                 self.cgroup = Some((number, command.source_number(*dir)));
                 return;
             }
@@ -400,7 +402,7 @@ impl Lowering {
         let groups_set = command.all_actions().any(|action| matches!(action, Op::Groups { .. }));
         let first = !command.all_actions().take(index).any(|action| matches!(action, Op::UserIds { .. }));
         // A new user namespace with one user has setgroups disabled.
-        if root && first && !groups_set && command.user_map.is_none() {
+        if root && first && !groups_set && command.namespaces.user_map.is_none() {
             self.step(index as u16, Op::Groups { groups: Data::Borrowed(&[]) });
         }
         if command.all_actions().skip(index).any(|action| matches!(action, Op::Capabilities { .. })) {
@@ -410,9 +412,9 @@ impl Lowering {
 }
 
 /// Whether an action or standard error uses the child's descriptor of this stream.
-fn uses_stream(command: &Command<'_>, stream: RawFd) -> bool {
-    stream == 1 && matches!(command.stdio[2], Some(Stdio::SameAsStdout))
-        || command.all_actions().any(|action| action.reads() == Some(stream))
+fn uses_stream(start: &Start<'_>, stream: RawFd) -> bool {
+    stream == 1 && matches!(start.stream(2), Stdio::SameAsStdout)
+        || start.actions().any(|action| action.reads() == Some(stream))
 }
 
 /// Rejects a target number that no descriptor of the child can have: a number at or above the hard RLIMIT_NOFILE limit.

@@ -9,17 +9,18 @@ mod lower;
 pub(crate) mod names;
 #[cfg(feature = "warm")]
 mod parkable;
+mod start;
 pub(crate) mod table;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, iter};
 
 use rustix::fs::{Mode, OFlags, open};
-use spawnfd_child::{Announcement, Failure, Op, Plan};
+use spawnfd_child::{Failure, Op, Plan};
 use spawnfd_sys::{ArgBlock, Ended, call};
 
 pub use attributes::{Namespaces, OpenHow};
@@ -56,11 +57,11 @@ pub use spawnfd_child::CapabilitySets;
 /// ```
 ///
 pub use spawnfd_sys::call::FilterInstruction;
+pub(crate) use start::{Placement, Start};
 
-use crate::child::{Child, Subreaper};
+use crate::child::Child;
 use crate::env::{self, Env};
 use crate::error::{Error, Result, Stage, errno, from_io, of_path, reason, shown};
-use crate::limiter::Permit;
 use crate::sandbox::{Sandbox, SandboxDescriptor};
 use crate::signals::SignalSet;
 use crate::template::{CacheKey, Template, TemplateCache};
@@ -97,55 +98,58 @@ pub struct Command<'fd> {
     args: Vec<OsString>,
     env: Option<Env>,
     current_dir: Option<Arc<CStr>>,
-    /// The directory at which relative parts of PATH start, if it is not `current_dir`.
-    search_directory: Option<PathBuf>,
-    /// The descriptors that the sandbox's confining command gets for this start.
-    given: Vec<SandboxDescriptor>,
-    /// True if the program starts through a sandbox command.
-    sandboxed: bool,
+    /// The descriptors of the sandbox command; `None` if the program starts without one.
+    sandbox: Option<Vec<SandboxDescriptor>>,
     /// The standard streams that the caller has set.
     pub(crate) stdio: [Option<Stdio<'fd>>; 3],
     /// The actions. In place of a rejected action, the list has the error text.
     actions: Vec<std::result::Result<Op<'static>, String>>,
     /// The descriptors to which actions refer by index.
     descriptors: Vec<Descriptor<'fd>>,
-    /// The number of actions that a language binding has added for itself.
-    uncounted: usize,
-    /// The index of the first action that a run adds.
-    run_actions_from: Option<usize>,
     inherit_descriptors: bool,
-    pub(crate) new_session: bool,
-    /// The cgroup of the program's tree. The kernel creates the child in this cgroup.
-    pub(crate) tree_cgroup: Option<OwnedFd>,
-    /// The data with which the program registers with the guard of its tree.
-    pub(crate) announcement: Option<Announcement>,
-    /// The subreaper that becomes the program's parent.
-    pub(crate) subreaper: Option<Arc<Subreaper>>,
-    /// The limiter permit that the next supervised run uses.
-    pub(crate) permit: Option<Permit>,
-    /// The pid namespace of the program's tree: the pidfd of its first process, and whether the pid namespace has its
-    /// own user namespace.
-    pub(crate) namespace: Option<(OwnedFd, bool)>,
+    /// The program's place in a tree of the caller's.
+    pub(crate) placement: Option<Placement>,
     /// Whether [`spawn`](Command::spawn) waits for exec.
     pub(crate) waits: bool,
     /// The parked processes from which the program may start.
     pub(crate) parked: Option<Arc<dyn ParkedSource>>,
+    /// True if no start uses a parked process.
+    pub(crate) is_cold: bool,
+    pub(crate) drop_in: DropIn,
+    signals: Signals,
+    namespaces: NewNamespaces,
+    filter: Option<Arc<[FilterInstruction]>>,
+    /// The first rejected argument, which [`Command::spawn`] reports.
+    pub(crate) refused: Option<Error>,
+}
+
+/// What drop-in replacements for other libraries set, because their callers expect it.
+#[derive(Debug, Default)]
+pub(crate) struct DropIn {
+    /// The directory at which relative parts of PATH start, if it is not the command's.
+    search_directory: Option<PathBuf>,
+    /// The number of actions that implement other options.
+    uncounted: usize,
     /// True if a spawn returns a child that a signal kills before exec, instead of an error.
     pub(crate) takes_killed: bool,
     /// True if `/bin/sh` runs the program's file if the kernel does not know its format.
     pub(crate) falls_back_to_shell: bool,
-    /// True if a signal killed a parked process before it began to start this command. Then the next start uses no
-    /// parked process.
-    pub(crate) died: bool,
-    signal_mask: Option<SignalSet>,
+}
+
+/// The signal attributes of a program.
+#[derive(Debug, Default)]
+struct Signals {
+    mask: Option<SignalSet>,
     /// `None`: SIGPIPE.
-    default_signals: Option<SignalSet>,
-    parent_death_signal: Option<i32>,
-    namespaces: Namespaces,
+    default: Option<SignalSet>,
+    parent_death: Option<i32>,
+}
+
+/// The new namespaces of a program.
+#[derive(Debug, Default)]
+struct NewNamespaces {
+    kinds: Namespaces,
     user_map: Option<UserMap>,
-    filter: Option<Arc<[FilterInstruction]>>,
-    /// The first rejected argument, which [`Command::spawn`] reports.
-    pub(crate) refused: Option<Error>,
 }
 
 impl fmt::Debug for Command<'_> {
@@ -170,13 +174,13 @@ enum Program {
 
 /// A source of parked processes, which a start may use instead of a new process. [`Warm`](crate::Warm) is one.
 pub(crate) trait ParkedSource: std::fmt::Debug + Send + Sync {
-    /// Reserves a parked process for this command and the calling thread, before the command is lowered.
+    /// Reserves a parked process for this start and the calling thread, before the command is lowered.
     ///
     /// # Errors
     /// The reason why no parked process is available.
     fn inspect<'a>(
         &'a self,
-        command: &Command<'_>,
+        start: &Start<'_>,
         template: &Template,
     ) -> std::result::Result<Box<dyn ParkedOffer + 'a>, &'static str>;
 
@@ -222,7 +226,7 @@ pub(crate) enum ParkedFailure {
 /// The work for a parked process.
 #[cfg_attr(not(feature = "warm"), expect(dead_code, reason = "no other type implements `ParkedOffer`"))]
 pub(crate) struct Order<'a> {
-    pub(crate) command: &'a Command<'a>,
+    pub(crate) start: &'a Start<'a>,
     pub(crate) plan: &'a Arc<Plan<'static>>,
     pub(crate) template: &'a Template,
     /// The cgroup that the process joins first, with the index of its step.
@@ -264,31 +268,18 @@ impl<'fd> Command<'fd> {
             args: Vec::new(),
             env: None,
             current_dir: None,
-            search_directory: None,
-            given: Vec::new(),
-            sandboxed: false,
+            sandbox: None,
             stdio: Default::default(),
             actions: Vec::new(),
             descriptors: Vec::new(),
-            uncounted: 0,
-            run_actions_from: None,
             inherit_descriptors: false,
-            new_session: false,
-            tree_cgroup: None,
-            announcement: None,
-            subreaper: None,
-            namespace: None,
-            permit: None,
+            placement: None,
             waits: true,
             parked: None,
-            takes_killed: false,
-            falls_back_to_shell: false,
-            died: false,
-            signal_mask: None,
-            default_signals: None,
-            parent_death_signal: None,
-            namespaces: Namespaces::NONE,
-            user_map: None,
+            is_cold: false,
+            drop_in: DropIn::default(),
+            signals: Signals::default(),
+            namespaces: NewNamespaces::default(),
             filter: None,
             refused: None,
         }
@@ -334,7 +325,7 @@ impl<'fd> Command<'fd> {
     /// their callers regard this end as the end of the program.
     #[doc(hidden)]
     pub fn take_killed(&mut self) -> &mut Self {
-        self.takes_killed = true;
+        self.drop_in.takes_killed = true;
         self
     }
 
@@ -379,12 +370,11 @@ impl<'fd> Command<'fd> {
         self.args.splice(0..0, sandbox.args.iter().cloned().chain([inside]));
         self.arg0 = Some(sandbox.name.clone());
         for given in &sandbox.descriptors {
-            if self.given.iter().any(|other| other.number == given.number) {
+            if self.given().iter().any(|other| other.number == given.number) {
                 self.refuse(format!("sandbox({:?}): descriptor {} twice", sandbox.name, given.number));
             }
         }
-        self.given.extend_from_slice(&sandbox.descriptors);
-        self.sandboxed = true;
+        self.sandbox.get_or_insert_default().extend_from_slice(&sandbox.descriptors);
         self
     }
 
@@ -437,7 +427,7 @@ impl<'fd> Command<'fd> {
     /// Sets the absolute path at which relative parts of PATH start, for a caller whose action changes to a directory.
     #[doc(hidden)]
     pub fn search_from(&mut self, directory: PathBuf) -> &mut Self {
-        self.search_directory = Some(directory);
+        self.drop_in.search_directory = Some(directory);
         self
     }
 
@@ -482,7 +472,7 @@ impl<'fd> Command<'fd> {
     /// Refuses to change the program of a command that has a sandbox: the new program would replace the confining
     /// command.
     fn refuse_beside_a_sandbox(&mut self, program: &OsStr) {
-        if self.sandboxed {
+        if self.sandbox.is_some() {
             self.refuse(format!("program({program:?}): a sandbox stands in front of another"));
         }
     }
@@ -523,7 +513,7 @@ impl<'fd> Command<'fd> {
     fn key(&self, name: &OsStr) -> Result<CacheKey> {
         if !is_relative_path(name) {
             let path = self.env.as_ref().and_then(|env| env.get("PATH"));
-            let directory = self.search_directory.as_deref().or(self.get_current_dir());
+            let directory = self.drop_in.search_directory.as_deref().or(self.get_current_dir());
             return Ok(CacheKey::new(name, path, directory));
         }
         let directory = self.current_dir.as_deref().map_or(OsStr::new(""), |dir| OsStr::from_bytes(dir.to_bytes()));
@@ -544,7 +534,7 @@ impl<'fd> Command<'fd> {
     }
 
     /// Makes the cache drop all templates except this command's. Returns whether the cache dropped any.
-    pub(crate) fn has_others_given_up(&self) -> bool {
+    pub(crate) fn drops_other_templates(&self) -> bool {
         match &self.program {
             Program::Named(name, cache) => self.key(name).is_ok_and(|key| cache.drop_others(&key)),
             Program::Template(_) => false,
@@ -562,7 +552,7 @@ impl<'fd> Command<'fd> {
 
     /// The arguments of the shell that runs the program's file if the kernel does not know its format.
     pub(crate) fn encode_shell_args(&self, template: &Template) -> Result<Option<ArgBlock<'static>>> {
-        if !self.falls_back_to_shell || self.sandboxed {
+        if !self.drop_in.falls_back_to_shell || self.sandbox.is_some() {
             return Ok(None);
         }
         let file = template.path().map_or_else(|| self.program_name(), |path| path.as_os_str());
@@ -585,15 +575,7 @@ impl<'fd> Command<'fd> {
     }
 
     pub(crate) fn namespace_flags(&self) -> u32 {
-        self.namespaces.0
-    }
-
-    /// Whether the child calls exec in a user namespace other than the caller's.
-    pub(crate) fn changes_user_namespace(&self) -> bool {
-        let of_tree = self.namespace.as_ref().is_some_and(|(_, user)| *user);
-        of_tree
-            || self.user_map.is_some()
-            || self.all_actions().any(|action| matches!(action, Op::JoinNamespace { .. }))
+        self.namespaces.kinds.0
     }
 
     /// Whether the caller has set a stream.
@@ -603,36 +585,25 @@ impl<'fd> Command<'fd> {
 
     /// Whether the arguments belong to a sandbox's command.
     pub(crate) fn is_sandboxed(&self) -> bool {
-        self.sandboxed
+        self.sandbox.is_some()
     }
 
     /// Whether the sandbox command, an action, or a descriptor that the child inherits uses this number in the child's
     /// table.
     pub(crate) fn uses_number(&self, number: RawFd) -> bool {
         self.inherit_descriptors && call::descriptor_flags(number).is_ok()
-            || self.given.iter().any(|given| given.number == number)
+            || self.given().iter().any(|given| given.number == number)
             || self.all_actions().any(|action| action.makes() == Some(number) || action.reads() == Some(number))
     }
 
-    /// Gives the next start's sandbox command a descriptor, in place of an earlier one with this number.
-    pub(crate) fn give(&mut self, descriptor: SandboxDescriptor) {
-        self.take_back(descriptor.number);
-        self.given.push(descriptor);
-    }
-
-    /// Undoes [`give`](Command::give).
-    pub(crate) fn take_back(&mut self, number: RawFd) {
-        self.given.retain(|given| given.number != number);
+    /// The descriptors of the sandbox command.
+    fn given(&self) -> &[SandboxDescriptor] {
+        self.sandbox.as_deref().unwrap_or_default()
     }
 
     /// Replaces all arguments.
     pub(crate) fn replace_args(&mut self, args: Vec<OsString>) {
         self.args = args;
-    }
-
-    /// The sources of the three standard streams. The program inherits a stream that the caller has not set.
-    pub(crate) fn streams(&self) -> impl Iterator<Item = &Stdio<'_>> {
-        self.stdio.iter().map(|stdio| stdio.as_ref().unwrap_or(&Stdio::Inherit))
     }
 
     /// The lowest number above 2 at which no action opens a descriptor.
@@ -666,7 +637,7 @@ impl<'fd> Command<'fd> {
     /// Whether a subreaper may become the program's parent. A parked process and a program with a parent-death signal are
     /// children of this process.
     pub(crate) fn may_have_subreaper(&self) -> bool {
-        self.parked.is_none() && self.parent_death_signal.is_none()
+        self.parked.is_none() && self.signals.parent_death.is_none()
     }
 
     /// Whether an action moves the program into a cgroup that the caller names.

@@ -9,7 +9,7 @@ use spawnfd_child::Op;
 use spawnfd_sys::call::FilterInstruction;
 use spawnfd_sys::{abi, call};
 
-use super::{Command, Namespaces, Stdio};
+use super::{Command, Namespaces, Start, Stdio};
 use crate::env::Env;
 
 impl Command<'_> {
@@ -23,34 +23,9 @@ impl Command<'_> {
         self.env.clone().unwrap_or_else(Env::inherit)
     }
 
-    /// Returns which of the caller's descriptors 0, 1 and 2 are open.
-    ///
-    /// # Errors
-    /// The program inherits a stream that is close-on-exec in the caller. A parked process's copy of that stream
-    /// would stay open across exec.
-    pub(crate) fn open_streams(&self) -> std::result::Result<[bool; 3], &'static str> {
-        let mut streams = [false; 3];
-        for (number, (stdio, open)) in (0..).zip(self.streams().zip(&mut streams)) {
-            match call::descriptor_flags(number) {
-                Ok(abi::FD_CLOEXEC) if matches!(stdio, Stdio::Inherit) => return Err("close-on-exec stream"),
-                flags => *open = flags.is_ok(),
-            }
-        }
-        Ok(streams)
-    }
-
-    /// The first attribute that only a child of the calling thread can have.
-    pub(crate) fn needs_calling_thread(&self) -> Option<&'static str> {
-        self.parent_death_signal
-            .map(|_| "parent-death signal")
-            .or(self.inherit_descriptors.then_some("inherited descriptors"))
-            .or(self.namespace.is_some().then_some("pid namespace"))
-            .or(self.subreaper.is_some().then_some("subreaper"))
-    }
-
     /// The first attribute that only exec can apply, or that only a new process can have.
     pub(crate) fn needs_exec(&self) -> Option<&'static str> {
-        (self.namespaces != Namespaces::NONE || self.user_map.is_some()).then_some("namespaces")
+        (self.namespaces.kinds != Namespaces::NONE || self.namespaces.user_map.is_some()).then_some("namespaces")
     }
 
     /// The program's working directory. The path may be relative to that of the calling thread.
@@ -83,5 +58,35 @@ impl Command<'_> {
     /// Whether the command sets no_new_privs.
     pub(crate) fn gives_up_privileges(&self) -> bool {
         self.all_actions().any(|action| matches!(action, Op::NoNewPrivs))
+    }
+}
+
+impl Start<'_> {
+    /// Returns which of the caller's descriptors 0, 1 and 2 are open.
+    ///
+    /// # Errors
+    /// The program inherits a stream that is close-on-exec in the caller. A parked process's copy of that stream
+    /// would stay open across exec.
+    pub(crate) fn open_streams(&self) -> std::result::Result<[bool; 3], &'static str> {
+        let mut streams = [false; 3];
+        for (number, (stdio, open)) in (0..).zip(self.streams().zip(&mut streams)) {
+            match call::descriptor_flags(number) {
+                Ok(abi::FD_CLOEXEC) if matches!(stdio, Stdio::Inherit) => return Err("close-on-exec stream"),
+                flags => *open = flags.is_ok(),
+            }
+        }
+        Ok(streams)
+    }
+
+    /// The first attribute that only a child of the calling thread can have.
+    pub(crate) fn needs_calling_thread(&self) -> Option<&'static str> {
+        let command = self.command;
+        command
+            .signals
+            .parent_death
+            .map(|_| "parent-death signal")
+            .or(command.inherit_descriptors.then_some("inherited descriptors"))
+            .or(self.namespace().is_some().then_some("pid namespace"))
+            .or(self.subreaper().is_some().then_some("subreaper"))
     }
 }

@@ -380,11 +380,11 @@ pub fn printed(command: &Command<'_>) -> Vec<String> {
         .collect();
     let mut attribute = |text: Option<String>| lines.extend(text);
     attribute(command.inherit_descriptors.then(|| "inherit_descriptors".to_owned()));
-    attribute(command.signal_mask.map(|set| format!("sigprocmask({:#x})", set.bits())));
-    attribute(command.default_signals.map(|set| format!("default_signals({:#x})", set.bits())));
-    attribute(command.parent_death_signal.map(|signal| format!("prctl(PR_SET_PDEATHSIG, {signal})")));
-    attribute((command.namespaces.0 != 0).then(|| format!("clone({:#x})", command.namespaces.0)));
-    if let Some(map) = &command.user_map {
+    attribute(command.signals.mask.map(|set| format!("sigprocmask({:#x})", set.bits())));
+    attribute(command.signals.default.map(|set| format!("default_signals({:#x})", set.bits())));
+    attribute(command.signals.parent_death.map(|signal| format!("prctl(PR_SET_PDEATHSIG, {signal})")));
+    attribute((command.namespaces.kinds.0 != 0).then(|| format!("clone({:#x})", command.namespaces.kinds.0)));
+    if let Some(map) = &command.namespaces.user_map {
         attribute(Some(format!("uid_map {:?}, gid_map {:?}", map.users, map.groups)));
     }
     attribute(command.filter.as_ref().map(|filter| format!("seccomp({} instructions)", filter.len())));

@@ -15,10 +15,11 @@ use super::limits;
 use super::run_state::{Connections, RunState};
 use super::{EventOptions, Events, Output, Producer, Pty, Run, Source, events};
 use crate::child::Child;
-use crate::command::{Command, Stdio};
-use crate::error::{Error, ErrorKind, Result};
-use crate::launch::{self, Wait};
-use crate::limiter::Permit;
+use crate::command::{Command, Start};
+use crate::error::{Error, Result};
+use crate::launch::{self, Again, Wait};
+use crate::sandbox::SandboxDescriptor;
+use crate::tree::Tree;
 
 impl Command<'_> {
     /// Starts the program, and returns as soon as the child has become the program (see
@@ -31,12 +32,13 @@ impl Command<'_> {
     /// library's idle helpers and tries once more.
     pub fn spawn(&mut self) -> Result<Child> {
         let wait = if self.waits { Wait::Exec } else { Wait::Nothing };
-        let first = launch::spawn(self, wait);
-        if !first.as_ref().is_err_and(Error::is_without_processes) {
-            return first;
-        }
-        end_idle_helpers();
-        launch::spawn(self, wait).or(first)
+        let mut prepare = |may_have_helpers: bool| {
+            if !may_have_helpers {
+                end_idle_helpers();
+            }
+            Ok(Start::new(self))
+        };
+        launch::spawn(&mut prepare, wait)
     }
 
     /// Starts the program and waits for its end, as [`std::process::Command::status`] does. The program inherits the
@@ -133,37 +135,26 @@ impl Command<'_> {
         }
     }
 
-    fn run_unless(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<Output> {
-        let mut attempt = |command: &mut Command<'_>| {
-            command
-                .begin(run, Wait::End, Connections::default(), interrupted)?
+    fn run_unless(&self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<Output> {
+        let mut attempt = |again| {
+            self.begin(run, Wait::End, again, Connections::default(), interrupted)?
                 .run_blocking(None, &mut *interrupted)
                 .map(|(output, _)| output)
         };
-        let first = attempt(self);
-        if self.prepare_second_attempt(&first)? { attempt(self) } else { first }
+        match attempt(None) {
+            Err(error) => match launch::again(self, &error)? {
+                Some(again) => attempt(Some(again)),
+                None => Err(error),
+            },
+            output => output,
+        }
     }
 
-    /// Returns whether a second attempt may succeed after the first one has failed, and prepares the command for it.
-    pub(super) fn prepare_second_attempt<T>(&mut self, first: &Result<T>) -> Result<bool> {
-        let Err(error) = first else { return Ok(false) };
-        if error.is_unstarted() {
-            self.died();
-            return Ok(true);
-        }
-        // A second attempt uses another descriptor table strategy, or a new template.
-        let may_succeed = error.is_without_descriptors() || error.kind() == ErrorKind::Stale && self.is_named();
-        if may_succeed {
-            self.renew()?;
-        }
-        Ok(may_succeed)
-    }
-
-    /// Makes the next start cold (by clone and exec). The caller uses this if a signal killed the
+    /// Makes all starts cold (by clone and exec). The caller uses this if a signal killed the
     /// parked process for a start before it began the start (`Stage::Killed`, ESRCH).
     #[doc(hidden)]
-    pub fn died(&mut self) -> &mut Self {
-        self.died = true;
+    pub fn start_cold(&mut self) -> &mut Self {
+        self.is_cold = true;
         self
     }
 
@@ -185,10 +176,9 @@ impl Command<'_> {
     /// that was killed before it began ([`Stage::Killed`](crate::error::Stage::Killed), ESRCH). In this case no program has
     /// been executed, and the caller can repeat the start.
     pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
-        let begin = |_: &RunHandle| Ok((self.begin(run, Wait::Nothing, Connections::default(), &mut || false)?, ()));
-        let submitted = engine::submit(begin, Box::new(done));
-        self.permit = None;
-        submitted.map(|(handle, ())| handle)
+        let begin =
+            |_: &RunHandle| Ok((self.begin(run, Wait::Nothing, None, Connections::default(), &mut || false)?, ()));
+        engine::submit(begin, Box::new(done)).map(|(handle, ())| handle)
     }
 
     /// Starts the program and returns its handle, which can wait, read, write, and stop the program.
@@ -212,7 +202,7 @@ impl Command<'_> {
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
     pub fn start(&mut self, run: &Run) -> Result<Job> {
-        self.start_with(run, true, |_| (None, ())).map(|(job, ())| job)
+        self.start_with(run, None, Connections::of_job(), |_| (None, ())).map(|(job, ())| job)
     }
 
     /// Starts the program and also delivers its output as events while it runs.
@@ -220,36 +210,26 @@ impl Command<'_> {
     /// # Errors
     /// The same as those of [`run_then`](Command::run_then).
     pub fn start_events(&mut self, run: &Run, options: EventOptions) -> Result<(Job, Events)> {
-        self.start_with(run, true, connect_events(options))
+        self.start_with(run, None, Connections::of_job(), connect_events(options))
+    }
+
+    /// Starts a run with a handle. The sandbox command gets these descriptors, in place of its own with the same numbers.
+    pub(crate) fn start_giving(&self, run: &Run, given: Vec<SandboxDescriptor>) -> Result<Job> {
+        let connections = Connections { given, ..Connections::of_job() };
+        self.start_with(run, None, connections, |_| (None, ())).map(|(job, ())| job)
     }
 
     /// Starts a run with a handle.
     pub(super) fn start_with<E>(
-        &mut self,
+        &self,
         run: &Run,
-        is_job: bool,
+        again: Option<Again>,
+        connections: Connections,
         connect: impl FnOnce(&RunHandle) -> (Option<Producer>, E),
     ) -> Result<(Job, E)> {
-        let started =
-            start_job(run, is_job, connect, |connections| self.begin(run, Wait::Start, connections, &mut || false));
-        // A successful start has used the permit. After a failure before the start, this line releases the permit.
-        self.permit = None;
-        started
-    }
-
-    /// Gives the next run of this command a place that the caller already has with the run's limiter. So the run does
-    /// not wait for a place.
-    pub fn permit(&mut self, permit: Permit) -> &mut Self {
-        self.permit = Some(permit);
-        self
-    }
-
-    /// Waits for a place, if the run has a limiter and the command has no permit yet.
-    fn acquire_permit(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
-        if let (None, Some(limiter)) = (&self.permit, &run.limiter) {
-            self.permit = Some(limiter.acquire_unless(interrupted)?);
-        }
-        Ok(())
+        start_job(run, connections, connect, |connections| {
+            self.begin(run, Wait::Start, again, connections, &mut || false)
+        })
     }
 
     /// Checks the run's options, and that at most one of them and of the command's streams provides each stream.
@@ -273,88 +253,56 @@ impl Command<'_> {
 
     /// Starts the program of a run. `interrupted` can end the wait for a place.
     fn begin(
-        &mut self,
+        &self,
         run: &Run,
         wait: Wait,
+        again: Option<Again>,
         mut connections: Connections,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<RunState> {
         self.validate_run(run)?;
-        self.acquire_permit(run, interrupted)?;
-        connections.permits.extend(self.permit.take());
+        connections.permits.extend(run.take_permit());
+        if let (Some(limiter), []) = (&run.limiter, &connections.permits[..]) {
+            connections.permits.push(limiter.acquire_unless(interrupted)?);
+        }
         let started = Instant::now();
         if connections.source.is_none() {
             connections.source = run.input.clone().map(Source::bytes);
         }
-        let launched = self.with_run_defaults(connections.source.is_some(), |command| {
-            let actions = command.begin_own_actions();
-            let launched = command.launch(run, wait, &mut connections);
-            command.forget_actions_from(actions);
-            // A start into a cgroup waits for exec, so the child no longer needs the descriptor of the cgroup's
-            // directory.
-            command.end_tree();
-            launched
-        });
-        let child = launched?;
+        let mut prepare = |may_have_helpers| self.prepare(run, may_have_helpers, again, &mut connections);
+        let child = launch::spawn(&mut prepare, wait)?;
         let program = self.program_name().to_string_lossy().into_owned();
         RunState::of_child(child, program, started, run, connections)
     }
 
-    /// Calls `start` while the command has what a run adds: a session, and the streams that the command does not set.
-    pub(crate) fn with_run_defaults<T>(&mut self, has_input: bool, start: impl FnOnce(&mut Self) -> T) -> T {
-        let is_own = [0, 1, 2].map(|number| self.stdio[number].is_none());
-        for (number, stdio) in self.stdio.iter_mut().enumerate() {
-            stdio.get_or_insert(match number {
-                0 if !has_input => Stdio::Null,
-                _ => Stdio::Piped,
-            });
+    /// Prepares the terminal, tree and limits of a run. If `may_have_helpers` is false, ends the idle helpers, and uses
+    /// no guard unless the caller has asked for it.
+    fn prepare(
+        &self,
+        run: &Run,
+        may_have_helpers: bool,
+        again: Option<Again>,
+        connections: &mut Connections,
+    ) -> Result<Start<'_>> {
+        if !may_have_helpers {
+            connections.tree = None;
+            end_idle_helpers();
         }
-        self.new_session = true;
-        let started = start(self);
-        self.new_session = false;
-        for (stdio, is_own) in zip(&mut self.stdio, is_own) {
-            stdio.take_if(|_| is_own);
-        }
-        started
-    }
-
-    /// Prepares the terminal, tree and limits, then starts the program. If the caller may not have another process,
-    /// tries once more without helpers.
-    fn launch(&mut self, run: &Run, wait: Wait, connections: &mut Connections) -> Result<Child> {
+        let mut start = Start::of_run(self, connections.source.is_some());
+        start.is_cold |= again == Some(Again::Cold);
+        start.given.clone_from(&connections.given);
         if let Some(size) = run.terminal {
             let (ours, theirs) = Pty::open(size)?;
-            theirs.attach(self)?;
+            theirs.attach_to_start(&mut start)?;
             if connections.source.is_none() {
                 // Without input, the program reads EOF at once, as it would from /dev/null.
                 ours.end_input()?;
             }
             connections.terminal = Some(ours);
         }
-        let first = self.launch_in_tree(run, true, wait, connections);
-        if !first.as_ref().is_err_and(Error::is_without_processes) {
-            return first;
-        }
-        // A helper may have taken the last process that the caller may have. End the idle ones, and do without another.
-        connections.tree = None;
-        self.end_tree();
-        end_idle_helpers();
-        self.launch_in_tree(run, false, wait, connections).or(first)
-    }
-
-    /// Prepares tree and limits, then starts the program. If `may_have_guard` is false, uses no guard unless the caller
-    /// has asked for it.
-    fn launch_in_tree(
-        &mut self,
-        run: &Run,
-        may_have_guard: bool,
-        wait: Wait,
-        connections: &mut Connections,
-    ) -> Result<Child> {
-        (connections.tree, connections.limits) = limits::prepare(self, run, may_have_guard)?;
-        if let Some(tree) = &connections.tree {
-            self.begin_tree(tree)?;
-        }
-        launch::spawn(self, wait)
+        (connections.tree, connections.limits) = limits::prepare(&mut start, run, may_have_helpers)?;
+        start.placement = connections.tree.as_ref().map(Tree::placement).transpose()?;
+        Ok(start)
     }
 }
 
@@ -370,7 +318,7 @@ pub(super) fn connect_events(options: EventOptions) -> impl FnOnce(&RunHandle) -
 /// creates an event queue, and returns the producer for the engine and the consumer for the caller.
 pub(super) fn start_job<E>(
     run: &Run,
-    is_job: bool,
+    connections: Connections,
     connect: impl FnOnce(&RunHandle) -> (Option<Producer>, E),
     begin: impl FnOnce(Connections) -> Result<RunState>,
 ) -> Result<(Job, E)> {
@@ -385,7 +333,7 @@ pub(super) fn start_job<E>(
             }
             let (events, consumer) = connect(handle);
             let source = source.or_else(|| run.input.clone().map(Source::bytes));
-            let run_state = begin(Connections { is_job, source, events, ..Connections::default() })?;
+            let run_state = begin(Connections { source, events, ..connections })?;
             let sources = if run.spill.is_none() { run_state.sources() } else { Default::default() };
             let (record, pid, tier) = (run_state.record.clone(), run_state.pid(), run_state.tier());
             let limits = run_state.command_limits();

@@ -7,10 +7,13 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::command::connect_events;
+use super::run_state::Connections;
 use super::{Event, EventOptions, Events, Job, Output, Run};
 use crate::callback::Callback;
 use crate::command::Command;
 use crate::error::{Errno, Error, Result, Stage};
+use crate::launch::{self, Again};
 use crate::limiter::{Limiter, Permit};
 
 impl Command<'_> {
@@ -78,20 +81,24 @@ impl Command<'_> {
     pub async fn run_until(&mut self, run: &Run, stop: impl Future<Output = ()>) -> Result<Output> {
         let stop = pin!(stop);
         let mut stop = Some(stop);
-        let first = self.attempt_async(run, &mut stop).await;
-        if stop.is_some() && self.prepare_second_attempt(&first)? {
-            return self.attempt_async(run, &mut stop).await;
+        match self.attempt_async(run, None, &mut stop).await {
+            Err(error) if stop.is_some() => match launch::again(self, &error)? {
+                Some(again) => self.attempt_async(run, Some(again), &mut stop).await,
+                None => Err(error),
+            },
+            output => output,
         }
-        first
     }
 
     async fn attempt_async(
-        &mut self,
+        &self,
         run: &Run,
+        again: Option<Again>,
         stop: &mut Option<Pin<&mut impl Future<Output = ()>>>,
     ) -> Result<Output> {
-        self.wait_for_place(run, stop).await?;
-        let (job, ()) = self.start_with(run, false, |_| (None, ()))?;
+        let permits = self.wait_for_place(run, stop).await?;
+        let connections = Connections { permits, ..Connections::default() };
+        let (job, ()) = self.start_with(run, again, connections, |_| (None, ()))?;
         // No caller has a handle to write to this run's input, so end the input.
         job.close_stdin();
         let cancel = || {
@@ -118,20 +125,23 @@ impl Command<'_> {
         stop: impl Future<Output = ()>,
     ) -> Result<(Job, Events)> {
         let stop = pin!(stop);
-        self.wait_for_place(run, &mut Some(stop)).await?;
-        self.start_events(run, options)
+        let permits = self.wait_for_place(run, &mut Some(stop)).await?;
+        self.start_with(run, None, Connections { permits, ..Connections::of_job() }, connect_events(options))
     }
 
-    /// Waits until the run may start. Fails if `stop` is ready before.
-    async fn wait_for_place(&mut self, run: &Run, stop: &mut Option<Pin<&mut impl Future<Output = ()>>>) -> Result<()> {
-        let limiter = run.limiter.as_ref().filter(|_| self.permit.is_none());
+    /// Waits until the run may start, and returns its permit. Fails if `stop` is ready before.
+    async fn wait_for_place(
+        &self,
+        run: &Run,
+        stop: &mut Option<Pin<&mut impl Future<Output = ()>>>,
+    ) -> Result<Vec<Permit>> {
+        let permit = run.take_permit();
+        let limiter = run.limiter.as_ref().filter(|_| permit.is_none());
         if limiter.is_some() {
             // An invalid run fails before the wait.
             self.validate_run(run)?;
         }
-        let permit = permit_until(limiter, stop).await?;
-        self.permit = permit.or(self.permit.take());
-        Ok(())
+        Ok(permit_until(limiter, stop).await?.or(permit).into_iter().collect())
     }
 }
 

@@ -10,12 +10,13 @@ use std::process::ExitStatus;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use spawnfd_child::Op;
 use spawnfd_guard::process::{Stat, is_proc_foreign};
 use spawnfd_sys::{abi, call};
 
 use super::Run;
 use crate::child::Usage;
-use crate::command::Command;
+use crate::command::{Command, Start};
 use crate::error::{Errno, Error, Result, Stage};
 use crate::option::{Kind, Value};
 use crate::tree::{Bounds, CgroupCounters, Tree, TreeControl};
@@ -268,17 +269,18 @@ fn tree_of(command: &Command<'_>, run: &Run, may_have_guard: bool) -> Result<Opt
     }
 }
 
-/// Prepares the run's tree and applies its limits to the command. If `may_have_guard` is false, uses no guard unless the
+/// Prepares the run's tree and applies its limits to the start. If `may_have_guard` is false, uses no guard unless the
 /// caller has asked for its tier.
 ///
 /// # Errors
 /// EINVAL: a limit is too low for any program. EOPNOTSUPP: no allowed mechanism can enforce a limit
 /// here. Also the errors of [`Tree::prepare`].
 pub(super) fn prepare(
-    command: &mut Command<'_>,
+    start: &mut Start<'_>,
     run: &Run,
     may_have_guard: bool,
 ) -> Result<(Option<Tree>, Option<LimitMonitor>)> {
+    let command = start.command;
     let limits = &run.limits;
     if limits.is_none() {
         return Ok((tree_of(command, run, may_have_guard)?, None));
@@ -334,7 +336,7 @@ pub(super) fn prepare(
     if let Some(bytes) = limits.memory {
         let otherwise = if prefers_watch { watch } else { Enforcer::Rlimit };
         match enforce(Resource::Memory, in_cgroup.memory, otherwise)? {
-            Enforcer::Rlimit => _ = lower_rlimit(command, abi::RLIMIT_AS, bytes, bytes),
+            Enforcer::Rlimit => _ = lower_rlimit(start, abi::RLIMIT_AS, bytes, bytes),
             Enforcer::Watch => max_load.memory = Some(bytes),
             _ => {}
         }
@@ -348,7 +350,7 @@ pub(super) fn prepare(
             // tree can have more tasks than the limit. Also, the number of the user's other
             // processes changes meanwhile.
             let all = tasks_of(user).saturating_add(pids).saturating_add(pids / 4 + 16);
-            lower_rlimit(command, abi::RLIMIT_NPROC, all, all);
+            lower_rlimit(start, abi::RLIMIT_NPROC, all, all);
         }
         max_load.tasks = Some(pids).filter(|_| by != Enforcer::Cgroup);
     }
@@ -359,7 +361,7 @@ pub(super) fn prepare(
             Enforcer::Rlimit => {
                 let soft = whole_seconds(time);
                 let (soft, hard) =
-                    lower_rlimit(command, abi::RLIMIT_CPU, soft, soft.saturating_add(whole_seconds(run.grace)));
+                    lower_rlimit(start, abi::RLIMIT_CPU, soft, soft.saturating_add(whole_seconds(run.grace)));
                 CpuBudget::OfEach { soft: Duration::from_secs(soft), hard: Duration::from_secs(hard) }
             }
             _ => CpuBudget::OfAll(time),
@@ -372,12 +374,12 @@ pub(super) fn prepare(
 }
 
 /// Adds an rlimit unless the command's limits are lower already. Returns the resulting soft and hard limits.
-fn lower_rlimit(command: &mut Command<'_>, resource: u32, soft: u64, hard: u64) -> (u64, u64) {
+fn lower_rlimit(start: &mut Start<'_>, resource: u32, soft: u64, hard: u64) -> (u64, u64) {
     let inherited = || call::limit(resource).map_or((u64::MAX, u64::MAX), |limit| (limit.rlim_cur, limit.rlim_max));
-    let (highest_soft, highest_hard) = command.rlimit(resource).unwrap_or_else(inherited);
+    let (highest_soft, highest_hard) = start.command.rlimit(resource).unwrap_or_else(inherited);
     let hard = hard.min(highest_hard);
     let soft = soft.min(highest_soft).min(hard);
-    command.limit(resource, Some(soft), Some(hard));
+    start.actions.push(Op::Limit { resource, limit: [soft, hard] });
     (soft, hard)
 }
 

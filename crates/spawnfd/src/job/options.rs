@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of a supervised run.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{Keep, Limits, SharedBytes, Spill, TerminalSize};
 use crate::error::{Error, Result};
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, Permit};
 use crate::option::{Kind, OptionValue, Value, check_set};
 use crate::tree::TreeControl;
 
@@ -46,6 +47,8 @@ pub struct Run {
     pub(crate) terminal: Option<TerminalSize>,
     pub(crate) limits: Limits,
     pub(crate) limiter: Option<Limiter>,
+    /// The place of the next run. Clones of these options share it.
+    pub(super) permit: Option<Arc<Mutex<Option<Permit>>>>,
 }
 
 words! {
@@ -105,6 +108,7 @@ impl Default for Run {
             terminal: None,
             limits: Limits::new(),
             limiter: None,
+            permit: None,
         }
     }
 }
@@ -113,6 +117,18 @@ impl Run {
     /// Returns the default options.
     pub fn new() -> Run {
         Run::default()
+    }
+
+    /// Gives the next run with these options a place that the caller already has with a limiter. So the run does not
+    /// wait for a place. The end of the run returns the place, or a failure of its start does.
+    pub fn permit(mut self, permit: Permit) -> Run {
+        self.permit = Some(Arc::new(Mutex::new(Some(permit))));
+        self
+    }
+
+    /// Takes the permit of the next run.
+    pub(super) fn take_permit(&self) -> Option<Permit> {
+        self.permit.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Keeps all output, so memory is bounded by the program alone, or by [`output_limit`](Run::output_limit).

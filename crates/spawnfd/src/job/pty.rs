@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcgetwinsize, tcsetwinsize};
+use spawnfd_child::Op;
 
-use crate::command::{Command, Stdio};
+use crate::command::{Command, Start, Stdio};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::above_standard;
 
@@ -173,10 +174,22 @@ impl Terminal {
     /// # Errors
     /// EMFILE.
     pub fn attach(self, command: &mut Command<'_>) -> Result<()> {
+        let [stdin, stdout, stderr] = self.streams()?;
+        command.stdin(stdin).stdout(stdout).stderr(stderr).controlling_terminal(0);
+        Ok(())
+    }
+
+    /// Makes the terminal the streams of one start, and the controlling terminal of its session.
+    pub(super) fn attach_to_start(self, start: &mut Start<'_>) -> Result<()> {
+        start.connect(self.streams()?);
+        start.actions.push(Op::ControllingTerminal { fd: 0 });
+        Ok(())
+    }
+
+    fn streams(self) -> Result<[Stdio<'static>; 3]> {
         let copy = self.0.try_clone();
         let copy = copy.map_err(|e| Error::new(Stage::Capture, crate::error::from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
-        command.stdin(self.0).stdout(copy).stderr(Stdio::SameAsStdout).controlling_terminal(0);
-        Ok(())
+        Ok([self.0.into(), copy.into(), Stdio::SameAsStdout])
     }
 }
 

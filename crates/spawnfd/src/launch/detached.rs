@@ -8,14 +8,14 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use spawnfd_child::{Data, Detached, Plan, Program, detach, detach_with_own_memory};
-use spawnfd_sys::{ArgBlock, CloneOptions, Cloned};
+use spawnfd_child::{Data, Plan, Program, detach, detach_with_own_memory};
+use spawnfd_sys::{ArgBlock, CloneOptions};
 
 use super::clone::{start, with_copied_table, with_slot};
 use super::outcome::detached;
 use super::slots::{self, Slot, Taken};
 use super::tables::Strategy;
-use super::{Attempt, Launch, Wait, reap};
+use super::{Attempt, Launch, reap};
 use crate::host::features::Features;
 
 /// The maximum number of detached children that have not reached exec. A start takes 0.1 ms, so
@@ -23,58 +23,48 @@ use crate::host::features::Features;
 /// child's exec.
 const MOST: usize = 32;
 
+/// Clones a child in the caller's memory, if that is possible and known to work.
 pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
-    if attempt.is_detachable() {
-        if attempt.may_block {
-            probe_scm_rights(&attempt.plan, &attempt.features);
-        }
-        if let Some((child, started)) = share_memory(attempt.options, &attempt.plan, &attempt.features) {
-            return Launch::Started(detached(attempt, (child.pid, child.pidfd.into()), started, Strategy::ScmRights));
-        }
+    if !attempt.is_detachable {
+        return Launch::NotMine("the caller waits for the child");
     }
+    let (plan, features) = (&attempt.plan, &attempt.features);
     if attempt.may_block {
-        // The child has its own memory. The number of such children has no limit.
-        let options = CloneOptions { share_memory: false, ..attempt.options };
-        let copied = with_copied_table(attempt, options, |memory, options| {
-            detach_with_own_memory(memory, options, attempt.plan.clone())
-        });
-        return match copied {
-            Ok((child, started)) => {
-                Launch::Started(detached(attempt, (child.pid, child.pidfd.into()), started, Strategy::CopyTable))
-            }
-            Err(no_child) => no_child.answer(attempt),
-        };
+        probe_scm_rights(plan, features);
     }
-    Launch::NotMine(match attempt.wait {
-        Wait::Exec | Wait::End => "the caller waits for exec",
-        Wait::Start | Wait::Nothing => "the child has to be waited for",
-    })
-}
-
-/// Clones a child in the caller's memory. Returns `None`, and creates no child, if that is impossible or not known to
-/// work.
-fn share_memory(options: CloneOptions, plan: &Arc<Plan<'static>>, features: &Features) -> Option<(Cloned, Detached)> {
     let works = features.has_close_range() && features.scm_rights(&plan.sources).known() == Some(true);
     if !works || slots::take_back() >= MOST {
-        return None;
+        return Launch::NotMine("a child in the caller's memory is not known to work");
     }
-    let mut slot = slots::take().ok()?;
-    // If a source is not open, decline: the vfork launcher's child then fails and reports this source.
-    let Ok(Some(table)) = Strategy::ScmRights.prepare(&mut slot, &plan.sources, features) else {
+    let Ok(mut slot) = slots::take() else { return Launch::NotMine("no stack") };
+    // If a source is not open, decline: the child of a later launcher then fails and reports this source.
+    let Ok(Some(table)) = attempt.strategy.prepare(&mut slot, &plan.sources, features) else {
         slots::put(slot);
-        return None;
+        return Launch::NotMine("a source is not open, or cannot be sent");
     };
     let Slot { memory, channel } = slot;
-    match detach(memory, options, table, plan.clone()) {
+    match detach(memory, attempt.options, table, plan.clone()) {
         Ok((child, started, in_use)) => {
             slots::lend(Taken { in_use, channel });
-            Some((child, started))
+            Launch::Started(detached(attempt, (child.pid, child.pidfd.into()), started))
         }
         // The channel contains descriptors for a child that does not exist, so close the channel.
         Err((_, memory)) => {
             slots::put(Slot { memory, channel: None });
-            None
+            Launch::NotMine("the kernel refused the child")
         }
+    }
+}
+
+/// Clones a child with memory of its own if an action may block. The number of such children has no limit.
+pub(super) fn launch_in_own_memory(attempt: &mut Attempt<'_, '_>) -> Launch {
+    if !attempt.may_block {
+        return Launch::NotMine("no action blocks");
+    }
+    let options = CloneOptions { share_memory: false, ..attempt.options };
+    match with_copied_table(attempt, |memory| detach_with_own_memory(memory, options, attempt.plan.clone())) {
+        Ok((child, started)) => Launch::Started(detached(attempt, (child.pid, child.pidfd.into()), started)),
+        Err(refusal) => Launch::Refused(refusal),
     }
 }
 
@@ -87,7 +77,7 @@ fn probe_scm_rights(plan: &Plan<'_>, features: &Features) {
         return;
     }
     let options = CloneOptions { share_memory: true, clone3: features.has_clone3(), ..CloneOptions::default() };
-    if let Ok(arrived) = with_slot(|slot| start(slot, options, &without_program(plan), features, true)) {
+    if let Ok(arrived) = with_slot(|slot| start(slot, options, &without_program(plan), features, Strategy::ScmRights)) {
         reap(&arrived.pidfd);
     }
 }

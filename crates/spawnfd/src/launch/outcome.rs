@@ -92,19 +92,14 @@ pub(super) fn closed_source(plan: &Plan<'_>, name: &OsStr) -> Error {
 }
 
 /// The child of a detached spawn. Its handle reads the outcome once the child has ended.
-pub(super) fn detached(
-    attempt: &Attempt<'_, '_>,
-    (pid, pidfd): (i32, OwnedFd),
-    started: Detached,
-    strategy: Strategy,
-) -> Child {
+pub(super) fn detached(attempt: &Attempt<'_, '_>, (pid, pidfd): (i32, OwnedFd), started: Detached) -> Child {
     let pending = Pending {
         started,
         template: attempt.template.clone(),
         cached: attempt.cached.map(|(named, cache)| (named.clone(), TemplateCache::clone(cache))),
-        name: attempt.command.program_name().to_owned(),
+        name: attempt.start.command.program_name().to_owned(),
         features: attempt.features.clone(),
-        strategy,
+        strategy: attempt.strategy,
     };
     Child::new(pid, pidfd, Started::Clone, Some(Box::new(pending)))
 }

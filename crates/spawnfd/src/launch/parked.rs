@@ -5,26 +5,29 @@
 use spawnfd_child::{Failure, Stage};
 use spawnfd_sys::Errno;
 
+use super::attempt::Prepared;
 use super::outcome::{explain_killed, not_joined};
 use super::{Attempt, Launch, Wait};
 #[cfg(feature = "warm")]
+use crate::command::Command;
+#[cfg(feature = "warm")]
 use crate::command::WouldStart;
-use crate::command::{Command, Order, ParkedFailure, ParkedOffer};
+use crate::command::{Order, ParkedFailure, ParkedOffer, Start};
 use crate::template::Template;
 
 /// Reserves a parked process. The library does this before it lowers the command to a plan, because the plan depends
 /// on the process. Returns `None` if the command uses no parked processes.
 pub(super) fn inspect<'a>(
-    command: &'a Command<'_>,
+    start: &Start<'a>,
     template: &Template,
 ) -> Option<Result<Box<dyn ParkedOffer + 'a>, &'static str>> {
-    let parked = command.parked.as_ref()?;
-    Some(if command.died { Err("died") } else { parked.inspect(command, template) })
+    let parked = start.command.parked.as_ref()?;
+    Some(if start.is_cold { Err("died") } else { parked.inspect(start, template) })
 }
 
 fn order<'a>(attempt: &'a Attempt<'_, '_>) -> Order<'a> {
     Order {
-        command: attempt.command,
+        start: attempt.start,
         plan: &attempt.plan,
         template: attempt.template,
         cgroup: attempt.cgroup,
@@ -38,13 +41,13 @@ fn order<'a>(attempt: &'a Attempt<'_, '_>) -> Order<'a> {
 /// # Errors
 /// Those of a start.
 #[cfg(feature = "warm")]
-pub(crate) fn explain(command: &mut Command<'_>) -> crate::error::Result<Result<WouldStart, &'static str>> {
-    command.with_run_defaults(false, |command| {
-        let (template, cached) = command.template()?;
-        let mut attempt = Attempt::prepare(command, &template, cached.as_ref(), Wait::Start)?;
-        let offer = attempt.offer.take().unwrap_or(Err("off"));
-        Ok(offer.and_then(|offer| offer.explain(&order(&attempt))))
-    })
+pub(crate) fn explain(command: &Command<'_>) -> crate::error::Result<Result<WouldStart, &'static str>> {
+    let start = Start::of_run(command, false);
+    let (template, cached) = command.template()?;
+    let mut prepared = Prepared::new(&start, &template, cached.is_some(), Wait::Start)?;
+    let mut attempt = prepared.attempt(&start, &template, &cached);
+    let offer = attempt.offer.take().unwrap_or(Err("off"));
+    Ok(offer.and_then(|offer| offer.explain(&order(&attempt))))
 }
 
 pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
@@ -61,12 +64,12 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
             _ => attempt.failed_in_child(Some(failure)),
         },
         Ok(Err(ParkedFailure::Killed(stage, ended))) => {
-            let name = attempt.command.program_name();
+            let name = attempt.start.command.program_name();
             Launch::Failed(explain_killed(&attempt.plan, attempt.template, name, stage, ended))
         }
         Err(reason) => {
-            attempt.command.parked.iter().for_each(|parked| parked.count_cold(reason));
-            attempt.cold = Some(reason);
+            attempt.start.command.parked.iter().for_each(|parked| parked.count_cold(reason));
+            *attempt.cold = Some(reason);
             Launch::NotMine(reason)
         }
     }

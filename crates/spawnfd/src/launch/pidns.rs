@@ -8,25 +8,18 @@ use spawnfd_child::{Namespace, detach_in_namespace, launch_in_namespace};
 
 use super::clone::{Arrived, with_copied_table};
 use super::outcome::detached;
-use super::tables::Strategy;
 use super::{Attempt, Launch};
 
 pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
-    let Some((init, user)) = &attempt.command.namespace else { return Launch::NotMine("no pid namespace of a tree") };
-    let namespace = Namespace { init: init.as_raw_fd(), user: *user };
-    let (attempt, plan) = (&*attempt, &attempt.plan);
-    let answer = with_copied_table(attempt, attempt.options, |memory, options| {
+    let Some((init, user)) = attempt.start.namespace() else { return Launch::NotMine("no pid namespace of a tree") };
+    let namespace = Namespace { init: init.as_raw_fd(), user };
+    let (attempt, plan, options) = (&*attempt, &attempt.plan, attempt.options);
+    let answer = with_copied_table(attempt, |memory| {
         if attempt.may_block {
             let (child, started) = detach_in_namespace(memory, options, namespace, plan.clone())?;
-            return Ok(Launch::Started(detached(
-                attempt,
-                (child.pid, child.pidfd.into()),
-                started,
-                Strategy::CopyTable,
-            )));
+            return Ok(Launch::Started(detached(attempt, (child.pid, child.pidfd.into()), started)));
         }
-        let launched = launch_in_namespace(memory, options, namespace, plan)?;
-        Ok(Arrived::from(launched).answer(attempt))
+        Ok(Arrived::from(launch_in_namespace(memory, options, namespace, plan)?).answer(attempt))
     });
-    answer.unwrap_or_else(|no_child| no_child.answer(attempt))
+    answer.unwrap_or_else(Launch::Refused)
 }

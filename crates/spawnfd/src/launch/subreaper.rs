@@ -12,13 +12,13 @@ use spawnfd_child::{
 use spawnfd_guard::process::Stat;
 use spawnfd_sys::{Ended, Errno, call};
 
-use super::clone::{Arrived, NoChild, start_with, with_copied_table, with_slot};
+use super::clone::{Arrived, start_with, with_copied_table, with_slot};
 use super::outcome::detached;
+use super::refusal::Refusal;
 use super::slots::Slot;
-use super::tables::Strategy;
 use super::{Attempt, Launch, reap};
 use crate::child::Subreaper;
-use crate::command::{Command, Lowered};
+use crate::command::{Command, Lowered, Start};
 use crate::constants::signal;
 use crate::env::Env;
 use crate::error::{Error, Result, Stage, errno, from_io};
@@ -26,26 +26,26 @@ use crate::host::features::Features;
 use crate::signals::SignalSet;
 
 pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
-    let Some(subreaper) = attempt.command.subreaper.clone() else { return Launch::NotMine("no subreaper of a tree") };
+    let Some(subreaper) = attempt.start.subreaper() else { return Launch::NotMine("no subreaper of a tree") };
     let Some(far_end) = subreaper.take_far_end() else {
         let error = Error::new(Stage::Tree, Errno::EBUSY, "spawn: the tree's subreaper");
         return Launch::Failed(error.saying("a process tree with a subreaper can start one program only"));
     };
     // The command owns descriptors that the helper gets.
     let mut command = subreaper.template().command();
-    let answer = match lower_helper(&subreaper, &mut command, &far_end, &attempt.features) {
+    let answer = match lower_helper(subreaper, &mut command, &far_end, &attempt.features) {
         Ok(helper) => {
             let start = if attempt.may_block { detach } else { start };
             // A change of capabilities in the caller's memory would change the caller's dumpable flag.
             attempt.options.share_memory &= !helper.own_memory;
-            with_slot(|own_slot| start(attempt, (&subreaper, &far_end), &helper.plan, own_slot))
-                .unwrap_or_else(|no_child| no_child.answer(attempt))
+            with_slot(|own_slot| start(attempt, (subreaper, &far_end), &helper.plan, own_slot))
+                .unwrap_or_else(Launch::Refused)
         }
         Err(error) => Launch::Failed(error),
     };
     drop(command);
     match answer {
-        Launch::Started(child) => Launch::Started(child.below(subreaper)),
+        Launch::Started(child) => Launch::Started(child.below(subreaper.clone())),
         // A message of the failed start must not reach the next one.
         answer => match subreaper.renew_channel() {
             Ok(()) => answer,
@@ -73,7 +73,7 @@ fn lower_helper<'a>(
     let owner =
         pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| Error::new(Stage::Tree, errno(e), "pidfd_open()"))?;
     command.stdin(owner).stdout(far_end).stderr(far_end);
-    Lowered::new(command, subreaper.template(), features, false, None)
+    Lowered::new(&Start::new(command), subreaper.template(), features, false, None)
 }
 
 /// Starts the program and waits for its exec.
@@ -82,10 +82,10 @@ fn start(
     (subreaper, far_end): (&Subreaper, &OwnedFd),
     helper: &Plan<'static>,
     own_slot: &mut Slot,
-) -> std::result::Result<Launch, NoChild> {
-    let (features, plan) = (&attempt.features, &*attempt.plan);
+) -> std::result::Result<Launch, Refusal> {
+    let (features, plan, options, strategy) = (&attempt.features, &*attempt.plan, attempt.options, attempt.strategy);
     let arrived = with_slot(|slot| {
-        start_with(slot, attempt.options, plan, features, false, |slot, options, strategy, table| {
+        start_with(slot, plan, features, strategy, |slot, table| {
             // If the strategy works for the child, it also works for the intermediate process, which uses it later.
             let Some(own_table) = strategy.prepare(own_slot, &helper.sources, features)? else {
                 // The socket has descriptors for the child.
@@ -114,20 +114,20 @@ fn detach(
     (subreaper, far_end): (&Subreaper, &OwnedFd),
     helper: &Plan<'static>,
     own_slot: &mut Slot,
-) -> std::result::Result<Launch, NoChild> {
-    with_copied_table(attempt, attempt.options, |memory, options| {
+) -> std::result::Result<Launch, Refusal> {
+    with_copied_table(attempt, |memory| {
         let announcement = Some(subreaper.announcement());
         let (socket, reserved) = (far_end.as_raw_fd(), reserve(true, far_end)?);
         let below = child::Subreaper { plan: helper, table: child::Table::Copied, announcement, socket };
         let (started, pending) =
-            detach_below_subreaper(memory, &mut own_slot.memory, options, attempt.plan.clone(), &below)?;
+            detach_below_subreaper(memory, &mut own_slot.memory, attempt.options, attempt.plan.clone(), &below)?;
         let arrived = arrive(started, subreaper, reserved, false)?;
         Ok(match arrived.outcome {
             Outcome::Failed(failure) => {
                 reap(&arrived.pidfd);
                 attempt.failed_in_child(Some(failure))
             }
-            _ => Launch::Started(detached(attempt, (arrived.pid, arrived.pidfd), pending, Strategy::CopyTable)),
+            _ => Launch::Started(detached(attempt, (arrived.pid, arrived.pidfd), pending)),
         })
     })
 }

@@ -578,9 +578,6 @@ impl Session {
             _ => {}
         }
         state.note_end();
-        if let Some(permit) = permit {
-            state.command.permit(permit);
-        }
         if state.restored.is_some() && state.holder.is_none() {
             // The shell goes to the last directory. The first one may no longer exist.
             state.command.current_dir("/");
@@ -598,10 +595,12 @@ impl Session {
             true => self.options.shell().leftovers(Leftovers::Adopt),
             false => self.options.shell(),
         };
+        let run = match permit {
+            Some(permit) => run.permit(permit),
+            None => run,
+        };
         let shell =
             Shell::start(&mut state.command, &state.name, state.holder, &run, restored, exported, self.options.restart);
-        // A failure before the start of the program has not used the permit.
-        state.command.permit = None;
         let (shell, number) = shell?;
         let script = Script { text: ScriptText::Start(number), merge: false, terminal: None };
         let run = Run::new().timeout(self.options.startup_timeout).grace(Duration::ZERO);

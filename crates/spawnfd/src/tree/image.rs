@@ -17,7 +17,7 @@ use crate::env::Env;
 use crate::error::{Result, errno, from_io};
 use crate::host::memfd;
 use crate::host::per_process::PerProcess;
-use crate::launch::{self, Wait};
+use crate::launch;
 use crate::signals::SignalSet;
 use crate::template::Template;
 
@@ -58,7 +58,7 @@ pub(crate) fn file_for_sandbox() -> Result<OwnedFd> {
             let mut command = template.command();
             configure(&mut command);
             command.arg("hold").stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null);
-            launch::spawn(&mut command, Wait::Exec)?.wait()
+            launch::spawn_helper(&command)?.wait()
         })?;
     }
     let template = template()?;
@@ -84,7 +84,7 @@ pub(super) fn spawn([owner, table, ready]: [&OwnedFd; 3], settings: impl Fn(&mut
         configure(&mut command);
         settings(&mut command);
         command.stdin(owner).stdout(table).stderr(ready);
-        launch::spawn(&mut command, Wait::Exec)
+        launch::spawn_helper(&command)
     })
 }
 

@@ -16,10 +16,8 @@ mod subreaper;
 mod tier;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::Arc;
 use std::time::Duration;
 
-use spawnfd_child::Announcement;
 use spawnfd_guard::descendants::Descendants;
 use spawnfd_guard::members::{self, Members};
 use spawnfd_guard::process::{Process, ProcessIdentity, Stat, is_proc_foreign, ticks_now};
@@ -27,9 +25,8 @@ use spawnfd_guard::table::SlotState;
 use spawnfd_guard::{cgroup as group, sys};
 use spawnfd_sys::{Errno, fork_generation, wait_pidfd};
 
-use crate::child::Subreaper;
-use crate::command::Command;
-use crate::error::{Error, Result, Stage, from_io};
+use crate::command::{Command, Placement};
+use crate::error::{Error, Result, from_io};
 pub(crate) use bounds::{Bounds, CgroupCounters};
 pub(crate) use cgroup::own_directory;
 
@@ -262,28 +259,28 @@ impl Tree {
         }
     }
 
-    /// The pid namespace in which the program must start: the pidfd of its first process, and whether the namespace
-    /// has a user namespace of its own.
-    pub(crate) fn namespace(&self) -> Option<(BorrowedFd<'_>, bool)> {
+    /// The place of the program in this tree.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE.
+    pub(crate) fn placement(&self) -> Result<Placement> {
+        let copy =
+            |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|e| failed(from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"));
+        let mut placement = Placement::default();
         match &self.control {
-            Mechanism::Namespace(namespace) => Some(namespace.join_target()),
-            _ => None,
+            Mechanism::Cgroup(dir, _) => placement.cgroup = Some(copy(dir.as_fd())?),
+            Mechanism::Namespace(namespace) => {
+                let (init, user) = namespace.join_target();
+                placement.namespace = Some((copy(init)?, user));
+            }
+            Mechanism::Subreaper(tree) => placement.subreaper = Some(tree.subreaper().clone()),
+            Mechanism::Empty | Mechanism::Members(_) => {}
         }
-    }
-
-    /// The subreaper below which the program must start.
-    pub(crate) fn subreaper(&self) -> Option<Arc<Subreaper>> {
-        match &self.control {
-            Mechanism::Subreaper(tree) => Some(tree.subreaper().clone()),
-            _ => None,
+        // A subreaper registers itself instead of the program.
+        if self.is_owner() && placement.subreaper.is_none() {
+            placement.announcement = self.registration.as_ref().map(Registration::announcement);
         }
-    }
-
-    /// The means by which the program registers itself with the guard. If the tree has a subreaper, the subreaper
-    /// registers itself instead.
-    pub(crate) fn announcement(&self) -> Option<Announcement> {
-        let registers = self.is_owner() && self.subreaper().is_none();
-        self.registration.as_ref().filter(|_| registers).map(Registration::announcement)
+        Ok(placement)
     }
 
     /// Tells the tree about its program. Call this right after the start. The program is a child of this process.
@@ -663,24 +660,11 @@ impl Command<'_> {
     /// [`Tree::program_started`]. The exception is a program that the command makes the first process of a new pid
     /// namespace.
     pub fn tree(&mut self, tree: &Tree) -> &mut Self {
-        if let Err(error) = self.begin_tree(tree) {
-            self.refused.get_or_insert(error);
+        match tree.placement() {
+            Ok(placement) => self.placement = Some(placement),
+            Err(error) => _ = self.refused.get_or_insert(error),
         }
         self
-    }
-
-    /// Like `tree`, but returns the error. [`end_tree`](Command::end_tree) undoes the call.
-    pub(crate) fn begin_tree(&mut self, tree: &Tree) -> Result<()> {
-        let failed = |e| Error::new(Stage::Tree, from_io(&e), "fcntl(F_DUPFD_CLOEXEC)");
-        self.tree_cgroup = tree.cgroup().map(|dir| dir.try_clone_to_owned()).transpose().map_err(failed)?;
-        let namespace = tree.namespace().map(|(init, user)| Ok((init.try_clone_to_owned()?, user)));
-        self.namespace = namespace.transpose().map_err(failed)?;
-        (self.announcement, self.subreaper) = (tree.announcement(), tree.subreaper());
-        Ok(())
-    }
-
-    pub(crate) fn end_tree(&mut self) {
-        (self.tree_cgroup, self.announcement, self.namespace, self.subreaper) = (None, None, None, None);
     }
 }
 

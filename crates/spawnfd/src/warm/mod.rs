@@ -194,7 +194,7 @@ impl Warm {
     ///
     /// # Errors
     /// The errors of [`Template::search`]. EAGAIN: no thread can be started. EINVAL: the `Warm` is closed.
-    pub fn add_command(&self, command: &mut Command<'_>) -> Result<bool> {
+    pub fn add_command(&self, command: &Command<'_>) -> Result<bool> {
         let (template, _) = command.template()?;
         let mut state = self.state.lock();
         state.check_open("add_command")?;

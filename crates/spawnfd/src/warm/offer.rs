@@ -17,7 +17,7 @@ use super::request::RequestOutcome;
 use super::state::{ARGUMENTS, NOT_ADDED, WarmState};
 use super::wire::StartRequest;
 use super::{Kind, Warm, is_off};
-use crate::command::{Command, Order, ParkedOffer, ParkedOutcome, ParkedSource, WouldStart};
+use crate::command::{Order, ParkedOffer, ParkedOutcome, ParkedSource, Start, WouldStart};
 use crate::host::descriptors::above_standard;
 use crate::template::Template;
 
@@ -27,13 +27,14 @@ const WOULD_START: &str = "would start";
 impl ParkedSource for Warm {
     fn inspect<'a>(
         &'a self,
-        command: &Command<'_>,
+        start: &Start<'_>,
         template: &Template,
     ) -> std::result::Result<Box<dyn ParkedOffer + 'a>, &'static str> {
         if self.state.lock().update_turned_off(is_off()) {
             return Err("off");
         }
-        if let Some(reason) = command.needs_calling_thread().or_else(|| command.needs_exec()) {
+        let command = start.command;
+        if let Some(reason) = start.needs_calling_thread().or_else(|| command.needs_exec()) {
             return Err(reason);
         }
         let dedicated = {
@@ -47,7 +48,7 @@ impl ParkedSource for Warm {
         let leased =
             dedicated.and_then(|leased| self.fork_if_parent(leased)).or_else(|reason| self.lease_any(reason))?;
         let mut offer = Offer { warm: self, leased: Some(leased), streams: [false; 3], explains: self.explains };
-        offer.streams = command.open_streams()?;
+        offer.streams = start.open_streams()?;
         Ok(Box::new(offer))
     }
 
@@ -124,13 +125,14 @@ impl Offer<'_> {
         let with_entry_point = self.leased.as_ref().filter(|leased| leased.recipe.entry_point.is_some());
         let Some(refused) = with_entry_point.map(|leased| leased.entry) else { return false };
         self.finish(WarmState::return_unused);
-        let next = self.warm.state.lock().lease(order.template, order.command, !self.explains, Some(refused));
+        let next = self.warm.state.lock().lease(order.template, order.start.command, !self.explains, Some(refused));
         self.leased = next.and_then(|leased| self.warm.fork_if_parent(leased)).ok();
         self.leased.is_some()
     }
 
     fn start_from_leased(&mut self, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str> {
-        let Order { command, plan, template, cgroup, waits, may_block } = *order;
+        let Order { start, plan, template, cgroup, waits, may_block } = *order;
+        let command = start.command;
         let Some(leased) = self.leased.as_mut() else { return Err("empty") };
         leased.fits(plan)?;
         // A zygote cannot install seccomp filters.

@@ -26,7 +26,7 @@ use crate::error::{Error, errno};
 use crate::host::authority::Reach;
 use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::memfd;
-use crate::launch::{self, Wait};
+use crate::launch;
 use crate::sandbox::SandboxDescriptor;
 use crate::signals::SignalSet;
 use crate::tree::Tree;
@@ -187,7 +187,7 @@ impl ParkedProcess {
             command.scheduler(abi::SCHED_BATCH, 0);
         }
         let before_exec = ExecTime::now();
-        let child = launch::spawn(&mut command, Wait::Exec).map_err(|error| NotParked::of_start(&error))?;
+        let child = launch::spawn_helper(&command).map_err(|error| NotParked::of_start(&error))?;
         drop(peer);
         sandbox_tree.iter_mut().for_each(|tree| tree.program_started(child.id(), child.as_fd()));
         let pidfds_differ = call::identify(owner.as_raw_fd()).is_ok_and(|owner| owner != child.identity());

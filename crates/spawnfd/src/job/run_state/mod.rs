@@ -28,6 +28,7 @@ use crate::host::descriptors::CheckedFd;
 use crate::host::features;
 use crate::host::per_process::PerProcess;
 use crate::limiter::Permit;
+use crate::sandbox::SandboxDescriptor;
 use crate::signal::TERM;
 use crate::tree::{Tier, Tree};
 pub(super) use output::OutputSource;
@@ -247,6 +248,15 @@ pub(super) struct Connections {
     pub(super) events: Option<Producer>,
     pub(super) limits: Option<LimitMonitor>,
     pub(super) permits: Vec<Permit>,
+    /// Descriptors for the sandbox command, in place of its own with the same numbers.
+    pub(super) given: Vec<SandboxDescriptor>,
+}
+
+impl Connections {
+    /// The connections of a run with a job handle.
+    pub(super) fn of_job() -> Connections {
+        Connections { is_job: true, ..Connections::default() }
+    }
 }
 
 impl RunState {
@@ -277,12 +287,12 @@ impl RunState {
         run: &Run,
         connections: Connections,
     ) -> Result<RunState> {
-        let Connections { is_job, tree, terminal, source, events, limits, permits } = connections;
+        let Connections { is_job, tree, terminal, source, events, limits, permits, .. } = connections;
         let begins_by = running.as_child().and_then(|child| child.begins_by(Instant::now()));
         let [stdout, stderr] = outputs.map(|pipe| pipe.map(OutputSource::Pipe));
         let stdout = terminal.map(OutputSource::Terminal).or(stdout);
         let leftovers = if is_job { run.leftovers } else { run.leftovers.without_job() };
-        let options = Run { input: None, limiter: None, leftovers, ..run.clone() };
+        let options = Run { input: None, limiter: None, permit: None, leftovers, ..run.clone() };
         let mut state = RunState {
             running,
             tree: SharedTree::new(tree),

@@ -76,18 +76,12 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// Connects the next start of a command with a new helper. Call [`started`](Holder::started) after the start.
-    pub(super) fn connect(command: &mut Command<'_>, numbers: HolderNumbers) -> Result<Holder> {
+    /// Connects with the helper of a start. Returns the descriptor that the sandbox command gets for it.
+    pub(super) fn connect(numbers: HolderNumbers) -> Result<(Holder, SandboxDescriptor)> {
         let (near, far) = socket_pair().map_err(|errno| failed(errno, "socketpair(AF_UNIX, SOCK_SEQPACKET)"))?;
         set_socket_passcred(&near, true).map_err(|e| failed(errno(e), "setsockopt(SO_PASSCRED)"))?;
         let far = SandboxDescriptor::new(numbers.socket, far).map_err(|errno| failed(errno, "fcntl()"))?;
-        command.give(far);
-        Ok(Holder { socket: CheckedFd::new(near), pids: None, end: None, first: numbers.files })
-    }
-
-    /// Closes this process's copy of the helper's end.
-    pub(super) fn started(command: &mut Command<'_>, numbers: HolderNumbers) {
-        command.take_back(numbers.socket);
+        Ok((Holder { socket: CheckedFd::new(near), pids: None, end: None, first: numbers.files }, far))
     }
 
     /// Receives the helper's messages that have arrived.

@@ -222,7 +222,7 @@ impl Shell {
         // A session runs for long, and its commands may start daemons, so its tree has the most complete tier.
         let run = run.clone().tree(run.tree.unwrap_or(TreeControl::Auto));
         let channel = Channel::new(reports_variables)?;
-        let holder = numbers.map(|numbers| Holder::connect(command, numbers)).transpose()?;
+        let (holder, given) = numbers.map(Holder::connect).transpose()?.unzip();
         let mut paths = Paths::own();
         if let Some(holder) = &holder {
             let files = channel.files();
@@ -237,9 +237,8 @@ impl Shell {
         channel.prepare_start(&paths, number, restored)?;
         let lines = channel.lines().try_clone_to_owned();
         command.stdin(lines.map_err(|e| Error::new(Stage::Capture, from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?);
-        let job = command.start(&run);
+        let job = command.start_giving(&run, given.into_iter().collect());
         command.stdin(Stdio::Null);
-        numbers.into_iter().for_each(|numbers| Holder::started(command, numbers));
         let job = job?;
         let pid = job.id() as i32;
         let process = holder.is_none().then(|| ShellProcess::read(pid, pid, job.tier() == Tier::Subreaper));
@@ -393,7 +392,7 @@ impl Shell {
         connect: impl FnOnce(&RunHandle) -> (Option<Producer>, E),
     ) -> Result<(Job, E)> {
         let begin = |connections| self.begin(script, run, Connections { permits, ..connections });
-        let started = start_job(run, true, connect, begin)?;
+        let started = start_job(run, Connections::of_job(), connect, begin)?;
         self.shared.lock().run = Some(Running::InEngine(started.0.handle.clone()));
         Ok(started)
     }
@@ -407,7 +406,7 @@ impl Shell {
     ) -> Result<ThreadCommand> {
         let interrupts = self.interrupts()?;
         let source = run.input.clone().map(Source::bytes);
-        let state = self.begin(script, run, Connections { is_job: true, source, permits, ..Connections::default() })?;
+        let state = self.begin(script, run, Connections { source, permits, ..Connections::of_job() })?;
         Ok(ThreadCommand { state, interrupts })
     }
 

@@ -39,7 +39,7 @@ pub(super) enum Strategy {
 
 /// The meaning of a failure in the child before any action has run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refusal {
+pub(super) enum Meaning {
     /// A source is not open in the caller.
     ClosedSource,
     /// The application has put another file at the number of the caller's pidfd. The library tries again with a new
@@ -106,16 +106,16 @@ impl Strategy {
     }
 
     /// The meaning of the child's errno. A filter that kills the child counts as EPERM.
-    pub(super) fn refusal(self, errno: Errno) -> Refusal {
+    pub(super) fn meaning(self, errno: Errno) -> Meaning {
         use Strategy::{CopyTable, PidfdGetfd, ScmRights, TrimTable};
         match (self, errno) {
-            (TrimTable | PidfdGetfd, Errno::EBADF) => Refusal::ClosedSource,
-            (PidfdGetfd, Errno::ENOTSOCK) => Refusal::StalePidfd,
-            (PidfdGetfd, Errno::EACCES) => Refusal::Unavailable,
-            (TrimTable | PidfdGetfd | ScmRights, Errno::EPERM | Errno::ENOSYS | Errno::EINVAL) => Refusal::Unavailable,
+            (TrimTable | PidfdGetfd, Errno::EBADF) => Meaning::ClosedSource,
+            (PidfdGetfd, Errno::ENOTSOCK) => Meaning::StalePidfd,
+            (PidfdGetfd, Errno::EACCES) => Meaning::Unavailable,
+            (TrimTable | PidfdGetfd | ScmRights, Errno::EPERM | Errno::ENOSYS | Errno::EINVAL) => Meaning::Unavailable,
             // One example is ESRCH: in a new pid namespace, the child cannot name the caller's
             // thread by its id.
-            (TrimTable | PidfdGetfd | ScmRights | CopyTable, _) => Refusal::Failed,
+            (TrimTable | PidfdGetfd | ScmRights | CopyTable, _) => Meaning::Failed,
         }
     }
 
