@@ -136,7 +136,8 @@ static bool confines_one_thread(const struct spawnfd_step *step)
 		(step->a == SYS_prctl && step->x == PR_SET_NO_NEW_PRIVS));
 }
 
-bool spawnfd_node_accepts(const struct request *request, const struct program *program)
+/* Whether this Node can become the program that a request asks for. */
+static bool accepts(const struct request *request, const struct program *program)
 {
 	int next = node.flags + 1;
 
@@ -271,6 +272,8 @@ static void record_files(void)
 
 static void park(void)
 {
+	static const struct spawnfd_interpreter interpreter = {.accepts = accepts,
+							       .keeps_descriptors = true};
 	struct signals signals;
 	const char *missing = spawnfd_node_find_times(&node.locations);
 
@@ -285,7 +288,7 @@ static void park(void)
 		spawnfd_cannot_park("threads");
 	record_files();
 	save_signals(&signals);
-	become_program(spawnfd_park(NULL));
+	become_program(spawnfd_park(&interpreter));
 	restore_signals(&signals);
 }
 
