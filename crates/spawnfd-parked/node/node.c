@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Parks Node.js when its initialisation in C++ is complete, or at the end of its bootstrap in
- * JavaScript (late.c). At the first point V8, OpenSSL, ICU, the threads, the isolate and the
- * context exist, but no JavaScript has run since the snapshot. After the request Node continues
- * with its own code, so the program sees no code of this adapter.
+ * Parks Node.js during its start. Node can park at two points:
  *
- * The first point is the first getenv("NODE_V8_COVERAGE"). node::profiler::StartProfilers makes
- * this call in the last step of node::CreateEnvironment. JavaScript makes the second call, which is
- * too late.
+ * - At the end of its initialisation in C++. V8, OpenSSL, ICU, the threads, the isolate and the
+ *   context exist. Node has run no JavaScript yet. At this point Node calls
+ *   getenv("NODE_V8_COVERAGE") for the first time (node::profiler::StartProfilers, the last step of
+ *   node::CreateEnvironment). Node's JavaScript makes the second call, which is too late.
+ * - At the end of its bootstrap in JavaScript (late.c).
+ *
+ * After the request, Node continues from this point. The program sees no code of this adapter.
  *
  * Node copies its arguments before the process parks. So this adapter starts Node with markers
  * instead of arguments: random strings that occur nowhere else. find.c finds each copy of a marker.

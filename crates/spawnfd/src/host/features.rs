@@ -44,8 +44,8 @@ pub(crate) struct Features {
 /// The features of threads without a filter.
 static UNFILTERED: Features = Features::new(Calls::NONE);
 
-/// A number of seccomp filters, and the features of all threads that inherited that many filters from the first
-/// thread.
+/// The number of seccomp filters of the process's first thread, and the features of all threads that have exactly
+/// these filters.
 static SHARED: PerProcess<Option<(u32, Arc<Features>)>> = PerProcess::new(None);
 
 /// The remembered features of a thread with filters. A forked process has the same filters, so the features stay
