@@ -13,8 +13,9 @@ use spawnfd_guard::descendants::EndOfProgram;
 use spawnfd_sys::{Ended, Errno, Used, abi, call, fork_generation, receive, wait_pidfd};
 
 use crate::error::{Error, Result, Stage};
-use crate::host::descriptors::{CheckedFd, above_standard, socket_pair};
+use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::features;
+use crate::host::sockets::socket_pair;
 use crate::reaper;
 use crate::template::Template;
 
