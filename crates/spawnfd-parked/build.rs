@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
-    for folder in ["common", "python", "node", "node-threads", "zygote"] {
+    for folder in ["common", "python", "node", "node-threads", "entry", "zygote"] {
         println!("cargo::rerun-if-changed={folder}");
     }
-    object("spawnfd-parked.so", &["common", "python", "node"]);
+    object("spawnfd-parked.so", &["common", "python", "node", "entry"]);
     // The object with node-threads replaces some functions of libc, so only Node.js gets it.
-    object("spawnfd-parked-threads.so", &["common", "python", "node", "node-threads"]);
+    object("spawnfd-parked-threads.so", &["common", "python", "node", "node-threads", "entry"]);
     zygote();
 }
 

@@ -58,7 +58,7 @@ pub fn detach_in_namespace(
     Ok((child, Detached::with_own_memory(plan, words)))
 }
 
-/// Starts a child in the namespace. With `clear_tid` the function returns as soon as the child exists.
+/// Starts a child in the namespace. If `clear_tid` is `Some`, the function does not wait for the child's exec.
 fn start(
     stack: &Stack,
     words: &SharedWords,

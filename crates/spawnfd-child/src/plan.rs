@@ -13,7 +13,7 @@ use spawnfd_sys::{ArgBlock, Calls, Errno, RawFd};
 /// All work of one spawn in the child. The plan borrows or owns all its data except descriptors.
 #[derive(Debug)]
 pub struct Plan<'a> {
-    /// The calls for which the calling thread's seccomp filter kills the process. The child makes none of these calls.
+    /// The system calls for which a seccomp filter kills the calling process. The child makes none of them.
     pub killed: Calls,
     /// The sources: the caller's descriptors to which steps and program refer by index. There are at most
     /// [`MAX_SOURCES`](crate::MAX_SOURCES).
@@ -33,7 +33,7 @@ pub struct Plan<'a> {
     pub default_signals: SignalSet,
     /// The program's signal mask. `None` means the calling thread's mask.
     pub signal_mask: Option<SignalSet>,
-    /// The signal that the child gets when the creating thread ends, and the process of that thread.
+    /// The parent-death signal (PR_SET_PDEATHSIG), and the pid of the caller, the child's parent.
     pub parent_death: Option<(u32, i32)>,
     /// The program to execute.
     pub program: Program<'a>,

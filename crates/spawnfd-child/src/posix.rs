@@ -130,8 +130,8 @@ pub unsafe fn spawn_posix(stack: &mut Stack, spawn: &PosixSpawn<'_>, pidfd: Opti
     outcome?.ok_or(Errno::EAGAIN)
 }
 
-/// Creates a child, and reaps it if it fails. Returns `None` if a filter permits no child that first shares the caller's
-/// table.
+/// Creates a child, and reaps it if it fails. Returns `None` if no child can begin with the caller's descriptor table:
+/// a seccomp filter refuses the clone call, or the child could not leave the table.
 ///
 /// # Safety
 /// The contract of [`spawn_posix`]. All signals are blocked.
@@ -188,10 +188,11 @@ fn has_other_ids() -> bool {
     (user, group) != (effective_user, effective_group)
 }
 
-/// The lowest number such that the child can close it and all higher ones before the actions, without an effect on the
-/// actions up to the first `Closefrom`. The kernel then does not copy these descriptors.
+/// Returns the first of the descriptors that the child can close before the actions, so that the kernel does not copy
+/// them. `None` if there is no `Closefrom`, which would close them later.
 ///
-/// Any path but that of /dev/null may lead to a descriptor of the child, for example by a link to /proc/self/fd.
+/// The actions before the first `Closefrom` must not use these descriptors. A path other than /dev/null may lead to
+/// any descriptor, for example by a link to /proc/self/fd. So an action with such a path means `None` too.
 ///
 /// # Safety
 /// The paths of the actions are C strings.

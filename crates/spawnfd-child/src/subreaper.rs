@@ -2,12 +2,12 @@
 //! Starts a program below a new subreaper. An intermediate process becomes a subreaper, creates the child, and then
 //! executes the subreaper's own program.
 //!
-//! The kernel keeps the subreaper attribute across exec. The child does not pass through the exec of the subreaper's
-//! program, which could change the child's capabilities.
+//! The kernel keeps the subreaper attribute across exec. The intermediate process creates the child before its own
+//! exec, because that exec can remove capabilities that the child needs.
 //!
-//! The child waits at a gate, just before its exec. The intermediate process opens the gate when only its own exec is
-//! left. So no program runs if the intermediate process fails or is killed before that. And the intermediate process does
-//! not depend on the program, which may stop it or kill it.
+//! The child waits at a gate, just before its exec. The intermediate process opens the gate as its last step before its
+//! own exec. So if the intermediate process fails or is killed earlier, no program runs. Once the program runs, it may
+//! stop or kill the intermediate process. [`Watch`] continues a stopped one.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -259,11 +259,11 @@ fn await_exec(killed: Calls, process: &Cloned, in_memory: &AtomicU32, gate: Gate
     }
 }
 
-/// Waits until the child has left this memory, or `does_not_exist` is true. A child whose intermediate process has ended
-/// exits at the gate.
+/// Waits until the child has left this memory, or `does_not_exist` is true.
 ///
-/// If the intermediate process is killed in the clone call, the kernel may have stored the number of a pidfd and then
-/// failed.
+/// The wait ends even if the intermediate process has ended, because the child then exits at the gate. But a signal may
+/// have killed the intermediate process in the clone call. The kernel may then have stored the number of a pidfd and
+/// created no child.
 fn await_departure(in_memory: &AtomicU32, does_not_exist: impl Fn() -> bool) {
     while in_memory.load(Ordering::Acquire) != 0 && !does_not_exist() {
         call::futex_wait(in_memory, 1, Gate::INTERVAL);

@@ -6,6 +6,8 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use spawnfd::Error;
@@ -21,6 +23,12 @@ pub const NOT_EXECUTABLE: u8 = 126;
 pub const NOT_FOUND: u8 = 127;
 /// The exit code if the timeout expired, and this command ended the program.
 pub const TIMEOUT: u8 = 124;
+
+/// Returns the exit code for a program's status: the program's own, or 128 and the signal's number.
+pub fn code_of(status: ExitStatus) -> u8 {
+    let signalled = || 128 + status.signal().unwrap_or(0);
+    u8::try_from(status.code().unwrap_or_else(signalled)).unwrap_or(u8::MAX)
+}
 
 /// The reason why the command fails, and its exit code.
 #[derive(Debug)]

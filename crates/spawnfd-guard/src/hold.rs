@@ -2,15 +2,18 @@
 //! The helper of a session whose shell runs in a sandbox. The sandbox command starts the helper, and the helper starts
 //! the shell.
 //!
-//! The owner sends the files of the session, and then those of each command, through a socket. The helper holds them at the
-//! numbers that the owner has chosen, and the shell opens them through the helper's `/proc/PID/fd`. Helper and shell have
-//! the same namespaces, user and Landlock domain, so the kernel permits it. The shell opens files of the session as soon as
-//! it runs, so the helper receives these first.
+//! The owner sends the files of the session, and then the files of each command, through a socket. The helper keeps
+//! each file open at the number that the owner has chosen. The shell opens the file through the helper's
+//! `/proc/PID/fd`. The kernel permits this, because helper and shell have the same namespaces, user and Landlock
+//! domain. The shell opens the session's files as soon as it runs, so the helper receives these files before it starts
+//! the shell.
 //!
-//! Each message of the owner has a number, and then numbers of files. With descriptors, the helper holds them at these
-//! numbers. Without descriptors, it closes the files. In both cases it then writes [`ANSWER`] to the file of the first
-//! number, the status pipe of the command. The helper sends two messages of four bytes: one in which the shell's process
-//! tells the helper's pid as /proc shows it, and the wait status of the shell.
+//! A message of the owner begins with the number of the command's status pipe. The numbers of files follow. If the
+//! message carries descriptors, the helper keeps them open at these numbers. Otherwise it closes these numbers. In both
+//! cases it then writes [`ANSWER`] to the status pipe.
+//!
+//! The helper sends two messages of four bytes. The first is the helper's pid as /proc shows it, and the process that
+//! becomes the shell sends it. The second is the wait status of the shell.
 
 use alloc::ffi::CString;
 use alloc::vec::Vec;
@@ -109,8 +112,8 @@ fn exec_shell(command: &Words, environment: &Words) -> ! {
     sys::exit(code)
 }
 
-/// Holds files for the shell until it ends, and then ends in the same way. `files` are the first and the last number of the
-/// session's files.
+/// Keeps files open for the shell until the shell ends, and then ends in the same way. The session's files have the
+/// numbers from `first` to `last`.
 fn serve(shell: i32, socket: i32, (first, last): (i32, i32)) -> ! {
     if socket != SOCKET && sys::duplicate_to(socket, SOCKET).is_err() {
         end_shell(shell);
@@ -150,7 +153,7 @@ fn receive(socket: i32) -> sys::Result<(i32, i32)> {
         numbers.iter().for_each(|&number| sys::close(number));
     }
     for (&number, &file) in numbers.iter().zip(files.iter().take(received)) {
-        // The kernel may have given the file a number that another file of this message is for.
+        // The kernel chose the number `file`. Another file of this message may belong at that number.
         if file != number {
             sys::duplicate_to(file, number)?;
             if !numbers.contains(&file) {

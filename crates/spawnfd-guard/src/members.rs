@@ -93,16 +93,18 @@ impl Members {
         }
     }
 
-    /// Whether a process that no search has found can be a member: it started after the root, and is in the root's process
-    /// group, or in another session than `own` and the one in which the root started.
+    /// Whether a process that no search has found can be a member. It must have started after the root. And it must be
+    /// in the root's process group, or in a session other than `own` and the session in which the root started.
     pub fn may_contain(&self, stat: &Stat, own: i32) -> bool {
         let is_elsewhere = stat.session > 0 && stat.session != self.start_session && stat.session != own;
         stat.process.start >= self.root.start && (stat.group == self.root.pid || is_elsewhere)
     }
 
-    /// Returns the known members that the owner must report to the guard: all, because each may leave its session later.
-    /// If they are too many, only those that the guard cannot find by the root's session and `root_seen`. They are in
-    /// another session, or started after that time.
+    /// Returns the known members that the owner must report to the guard.
+    ///
+    /// These are all known members, because each may leave the root's session later. If they are more than
+    /// [`MAX_REPORTED`], these are the members that the guard cannot find by itself: those in another session than the
+    /// root's, and those that started after `root_seen`.
     pub fn members_to_report<'a>(&'a self, list: &'a [Stat]) -> impl Iterator<Item = Process> + 'a {
         let all = self.known.len() <= MAX_REPORTED;
         let stats = self.known.iter().filter_map(|&known| find(list, known));
@@ -364,13 +366,13 @@ impl StoppedMembers {
     /// Sends SIGSTOP to the members that `alive`, a search's result, shows running. Returns `true` if the caller can
     /// kill the members: the search found no new member, and none can fork.
     ///
-    /// The kernel cancels a fork of a process that has a pending signal. So a fork is complete before the SIGSTOP, and
-    /// the next search finds the child, or the fork does not happen. A fixed time for all searches would not suffice: on
-    /// a busy machine, a fork bomb still has members that no search has found. If such a member has lost its parent and
-    /// left the session, no search finds it.
+    /// The kernel cancels a fork of a process that has a pending signal. So a fork either ends before the SIGSTOP, and
+    /// the next search finds the child, or does not happen.
     ///
-    /// The function also returns `true` after a time limit. One member may have sent SIGCONT to another, which then
-    /// needs a second SIGSTOP; but a process outside the tree could send SIGCONT for ever.
+    /// The function also returns `true` after [`STOPPING_MS`] without a new member, because a process outside the tree
+    /// could continue the members again and again. Each new member extends this time, up to [`FORKING_MS`]: on a busy
+    /// machine, a fork bomb has members that no search has found yet. A member that loses its parent and leaves its
+    /// session before a search finds it is never found.
     pub(crate) fn stop_all(&mut self, alive: &[Stat]) -> bool {
         let now = sys::now();
         let mut all_stopped = true;

@@ -46,8 +46,8 @@ const FIRST_MEMBER: usize = 10;
 const PATH: usize = FIRST_MEMBER + MAX_REPORTED;
 const SLOT: usize = 128;
 
-/// The bit that distinguishes a ticket from a pid. A slot contains a ticket in place of a pid until its tree has a
-/// process. Each tree of a table has a different ticket.
+/// A bit that a ticket has and a pid lacks. A slot's process word contains the tree's ticket until the tree has a
+/// process, and then the pid. No two trees of a table have the same ticket.
 const NO_PROCESS: u64 = 1 << 31;
 const TICKET_SHIFT: u32 = 32;
 

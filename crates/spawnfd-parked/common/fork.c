@@ -86,7 +86,7 @@ bool spawnfd_can_fork(void)
 	       syscall(SYS_get_robust_list, 0, &robust_list, &robust_length) == 0;
 }
 
-int spawnfd_fork(const struct spawnfd_fork_hooks *hooks, int32_t *child)
+int spawnfd_fork(const struct spawnfd_interpreter *interpreter, int32_t *child)
 {
 	/* These flags make the kernel write the child's thread id to libc's field, as libc's fork()
 	 * does. */
@@ -95,8 +95,8 @@ int spawnfd_fork(const struct spawnfd_fork_hooks *hooks, int32_t *child)
 	long pid;
 	int error;
 
-	if (hooks && hooks->before)
-		hooks->before();
+	if (interpreter->before_fork)
+		interpreter->before_fork();
 	for (size_t i = registered; i-- > 0;)
 		if (handlers[i].prepare)
 			handlers[i].prepare();
@@ -116,9 +116,9 @@ int spawnfd_fork(const struct spawnfd_fork_hooks *hooks, int32_t *child)
 		if (handler)
 			handler();
 	}
-	if (hooks && pid == 0 && hooks->after_child)
-		hooks->after_child();
-	if (hooks && pid != 0 && hooks->after_parent)
-		hooks->after_parent();
+	if (pid == 0 && interpreter->after_fork_in_child)
+		interpreter->after_fork_in_child();
+	if (pid != 0 && interpreter->after_fork_in_parent)
+		interpreter->after_fork_in_parent();
 	return pid == 0 ? 0 : pid > 0 ? -1 : error;
 }

@@ -18,6 +18,11 @@ struct parking {
 };
 extern struct parking parking;
 
+/* On its first call, reads from the environment whether the owner wants this program to park. All
+ * constructors and interposed functions call this function, so that the first call precedes the
+ * code of the program if possible. */
+void spawnfd_detect_parking(void);
+
 /*
  * Calls `each` with every line of a file, without its newline. False if the file cannot be read.
  * The function does not use stdio, because stdio would start the program's heap and touch pages of
@@ -99,6 +104,6 @@ bool spawnfd_can_fork(void);
  * process, or an errno if the fork failed. The kernel writes the child's pid to `child` before the
  * child runs.
  */
-int spawnfd_fork(const struct spawnfd_fork_hooks *hooks, int32_t *child);
+int spawnfd_fork(const struct spawnfd_interpreter *interpreter, int32_t *child);
 
 #endif

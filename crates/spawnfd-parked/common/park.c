@@ -105,7 +105,8 @@ static size_t copy_environment(struct program *program, size_t argv_length)
 }
 
 /* Makes this process the program of `request`; false if the owner has withdrawn the request. */
-static bool become_program(struct request *request, struct program *program)
+static bool become_program(const struct spawnfd_interpreter *interpreter, struct request *request,
+			   struct program *program)
 {
 	const struct spawnfd_request *head = request->head;
 	size_t env_length = head->env_length;
@@ -132,9 +133,7 @@ static bool become_program(struct request *request, struct program *program)
 	if (error)
 		spawnfd_fail(&parking.connection, error);
 	spawnfd_set_dispositions(request);
-	if (parking.kind == SPAWNFD_KIND_NODE)
-		/* Node's own descriptors have numbers above 2 and must stay open. So
-		 * spawnfd_node_accepts() refuses requests that keep other descriptors above 2. */
+	if (interpreter->keeps_descriptors)
 		spawnfd_close_all(request->sources, head->sources);
 	else
 		spawnfd_close_others(request, parking.connection.socket);
@@ -151,13 +150,14 @@ static bool become_program(struct request *request, struct program *program)
 
 /* Forks a child that waits on the socket and the page of the request. The kernel writes the child's
  * pid to that page before the child runs. */
-static void fork_one(const struct spawnfd_fork_hooks *hooks, const int *sources, uint32_t flags)
+static void fork_one(const struct spawnfd_interpreter *interpreter, const int *sources,
+		     uint32_t flags)
 {
 	struct spawnfd_page *page = spawnfd_map_page(sources[SPAWNFD_FORK_PAGE]);
 
 	if (!page)
 		return;
-	if (spawnfd_fork(hooks, &page->child)) {
+	if (spawnfd_fork(interpreter, &page->child)) {
 		munmap(page, SPAWNFD_PAGE_SIZE);
 		return;
 	}
@@ -166,7 +166,7 @@ static void fork_one(const struct spawnfd_fork_hooks *hooks, const int *sources,
 				   flags & SPAWNFD_FLAG_MEASURE ? private_memory() : 0);
 }
 
-const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
+const struct program *spawnfd_park(const struct spawnfd_interpreter *interpreter)
 {
 	static struct request request;
 	static struct program program;
@@ -179,7 +179,7 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 		spawnfd_check_environment();
 		spawnfd_preload_locale();
 	}
-	if (parking.kind != SPAWNFD_KIND_NODE)
+	if (!interpreter->keeps_descriptors)
 		spawnfd_check_state();
 	if (!spawnfd_read_memory_map() || (spawnfd_in_fork_mode() && !spawnfd_can_fork()))
 		spawnfd_cannot_park("prctl");
@@ -212,11 +212,10 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 		if (!valid || expects_fork != !!(request.head->flags & SPAWNFD_FLAG_FORK)) {
 			spawnfd_refuse(&parking.connection);
 		} else if (expects_fork) {
-			fork_one(hooks, request.sources, request.head->flags);
-		} else if (parking.kind == SPAWNFD_KIND_NODE &&
-			   !spawnfd_node_accepts(&request, &program)) {
+			fork_one(interpreter, request.sources, request.head->flags);
+		} else if (interpreter->accepts && !interpreter->accepts(&request, &program)) {
 			spawnfd_refuse(&parking.connection);
-		} else if (become_program(&request, &program)) {
+		} else if (become_program(interpreter, &request, &program)) {
 			return &program;
 		}
 		spawnfd_close_all(request.sources, count);

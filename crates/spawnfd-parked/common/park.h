@@ -21,11 +21,19 @@ struct program {
 	uint64_t signals;
 };
 
-/* Functions of an interpreter that run before and after a fork, in fork mode. */
-struct spawnfd_fork_hooks {
-	void (*before)(void);
-	void (*after_parent)(void);
-	void (*after_child)(void);
+struct request;
+
+/* An interpreter's part in parking. A program without an interpreter parks with zeros. */
+struct spawnfd_interpreter {
+	/* Run before and after each fork, in fork mode. NULL: nothing to do. */
+	void (*before_fork)(void);
+	void (*after_fork_in_parent)(void);
+	void (*after_fork_in_child)(void);
+	/* Whether this process can become the program that a request asks for. NULL: always. */
+	bool (*accepts)(const struct request *request, const struct program *program);
+	/* True if the interpreter has threads and descriptors above 2 that must stay. It checks
+	 * them itself, and `accepts` refuses requests that keep other descriptors above 2. */
+	bool keeps_descriptors;
 };
 
 /*
@@ -34,7 +42,7 @@ struct spawnfd_fork_hooks {
  * but an interpreter must still renew its own state. In fork mode the function returns in each
  * child. If the owner has died, the process exits.
  */
-const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks);
+const struct program *spawnfd_park(const struct spawnfd_interpreter *interpreter);
 
 /* Whether this process parks in fork mode: its forked children become programs, not the process
  * itself. */
@@ -69,20 +77,6 @@ void spawnfd_record_module(const char *name);
 
 /* Reports to the owner why this program cannot park, and exits. */
 _Noreturn void spawnfd_cannot_park(const char *why);
-
-/* Replaces main() of a CPython interpreter, which parks after its initialisation. */
-__attribute__((weak)) int spawnfd_python_main(int argc, char **argv, char **envp,
-					      int (*original)(int, char **, char **));
-
-/* Replaces main() of Node.js, which parks when it reads the variable NODE_V8_COVERAGE. */
-int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
-
-/* Notifies the Node adapter that the program calls getenv(name). */
-void spawnfd_node_on_getenv(const char *name);
-
-/* Whether this parked Node.js can become the program that a request asks for. */
-struct request;
-bool spawnfd_node_accepts(const struct request *request, const struct program *program);
 
 /* --- between the files of common -------------------------------------------------------------
  */

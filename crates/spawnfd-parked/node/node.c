@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Parks Node.js when its initialisation in C++ is complete, or at the end of its bootstrap in
- * JavaScript (late.c). At the first point V8, OpenSSL, ICU, the threads, the isolate and the
- * context exist, but no JavaScript has run since the snapshot. After the request Node continues
- * with its own code, so the program sees no code of this adapter.
+ * Parks Node.js during its start. Node can park at two points:
  *
- * The first point is the first getenv("NODE_V8_COVERAGE"). node::profiler::StartProfilers makes
- * this call in the last step of node::CreateEnvironment. JavaScript makes the second call, which is
- * too late.
+ * - At the end of its initialisation in C++. V8, OpenSSL, ICU, the threads, the isolate and the
+ *   context exist. Node has run no JavaScript yet. At this point Node calls
+ *   getenv("NODE_V8_COVERAGE") for the first time (node::profiler::StartProfilers, the last step of
+ *   node::CreateEnvironment). Node's JavaScript makes the second call, which is too late.
+ * - At the end of its bootstrap in JavaScript (late.c).
+ *
+ * After the request, Node continues from this point. The program sees no code of this adapter.
  *
  * Node copies its arguments before the process parks. So this adapter starts Node with markers
  * instead of arguments: random strings that occur nowhere else. find.c finds each copy of a marker.
@@ -136,7 +137,8 @@ static bool confines_one_thread(const struct spawnfd_step *step)
 		(step->a == SYS_prctl && step->x == PR_SET_NO_NEW_PRIVS));
 }
 
-bool spawnfd_node_accepts(const struct request *request, const struct program *program)
+/* Whether this Node can become the program that a request asks for. */
+static bool accepts(const struct request *request, const struct program *program)
 {
 	int next = node.flags + 1;
 
@@ -271,6 +273,8 @@ static void record_files(void)
 
 static void park(void)
 {
+	static const struct spawnfd_interpreter interpreter = {.accepts = accepts,
+							       .keeps_descriptors = true};
 	struct signals signals;
 	const char *missing = spawnfd_node_find_times(&node.locations);
 
@@ -285,7 +289,7 @@ static void park(void)
 		spawnfd_cannot_park("threads");
 	record_files();
 	save_signals(&signals);
-	become_program(spawnfd_park(NULL));
+	become_program(spawnfd_park(&interpreter));
 	restore_signals(&signals);
 }
 

@@ -68,6 +68,12 @@ struct node_locations {
 	double date;
 };
 
+/* Replaces main() of Node.js, which parks when it reads the variable NODE_V8_COVERAGE. */
+int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
+
+/* Notifies this adapter that the program calls getenv(name). */
+void spawnfd_node_on_getenv(const char *name);
+
 /* Whether the argument after this flag is code. */
 bool spawnfd_node_takes_code(const char *flag);
 

@@ -10,6 +10,7 @@
  */
 #define _GNU_SOURCE
 #include "cpython.h"
+#include "python.h"
 
 #include <string.h>
 #include <sys/auxv.h>
@@ -27,7 +28,7 @@ static _Noreturn void exec_cold(const struct program *program)
 int spawnfd_python_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **))
 {
 	static struct startup startup;
-	struct spawnfd_fork_hooks hooks;
+	struct spawnfd_interpreter interpreter;
 	const struct program *program;
 	sigset_t all;
 
@@ -40,12 +41,12 @@ int spawnfd_python_main(int argc, char **argv, char **envp, int (*original)(int,
 	for (int number = 1; number <= 64; number++)
 		if (spawnfd_python_sets_signal(&startup, number))
 			sigaction(number, &startup.before[number], NULL);
-	hooks = (struct spawnfd_fork_hooks){
-		.before = py.PyOS_BeforeFork,
-		.after_parent = py.PyOS_AfterFork_Parent,
-		.after_child = py.PyOS_AfterFork_Child,
+	interpreter = (struct spawnfd_interpreter){
+		.before_fork = py.PyOS_BeforeFork,
+		.after_fork_in_parent = py.PyOS_AfterFork_Parent,
+		.after_fork_in_child = py.PyOS_AfterFork_Child,
 	};
-	program = spawnfd_park(&hooks);
+	program = spawnfd_park(&interpreter);
 	if (!spawnfd_python_resume(&startup, program))
 		exec_cold(program);
 	return py.Py_RunMain();

@@ -4,7 +4,8 @@
 //!
 //! The images are C, compiled by `build.rs` from the folders beside `src`:
 //!
-//! - `common`: parks a program before its main(), receives a request, and performs it. [`protocol`] is generated from
+//! - `entry`: takes control of a program before its main(), and passes it to `python` or `node`.
+//! - `common`: parks a process, receives a request, and performs it. [`protocol`] is generated from
 //!   its `protocol.h`.
 //! - `python`, `node`: park CPython and Node.js after their initialisation, and make them run another program.
 //! - `node-threads`: ends the threads of Node.js before it parks, and recreates them afterwards.

@@ -146,14 +146,12 @@ const PIDFD_INFO_EXIT: u64 = 1 << 3;
 /// The request PIDFD_GET_INFO: _IOWR(0xFF, 11, struct pidfd_info).
 const PIDFD_GET_INFO: u32 = 3 << 30 | (size_of::<PidfdInfo>() as u32) << 16 | 0xff << 8 | 11;
 
-/// The longest wait for a child that another thread or the kernel is about to reap.
+/// The longest wait until another thread or the kernel has reaped an ended child.
 const REAPING: abi::__kernel_timespec = abi::__kernel_timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Returns the status of a child that has been reaped, or that another thread or the kernel is just
-/// reaping.
+/// Returns the status of a child that other code has reaped. Waits at most [`REAPING`] for the end of that reaping.
 ///
-/// The kernel keeps the exit code of the thread group leader. If the leader ended before other threads, their codes
-/// are lost.
+/// The status is the exit code of the child's first thread, also if other threads ended later with other codes.
 fn status_of_reaped(pidfd: RawFd) -> Option<i32> {
     let first = info(pidfd);
     if let Ok(PidfdInfo { mask, exit_code, .. }) = first
@@ -162,7 +160,8 @@ fn status_of_reaped(pidfd: RawFd) -> Option<i32> {
         return Some(exit_code);
     }
     match first {
-        // The child has ended, and another thread's wait or the child's own exit is about to reap it.
+        // The child still has its pid. It has ended, and another thread, or the kernel if SIGCHLD is ignored, is
+        // reaping it.
         Ok(PidfdInfo { ppid, .. }) if call::getpid() == Ok(ppid as i32) => wait_until_reaped(pidfd),
         Err(Errno::ESRCH) => wait_until_reaped(pidfd),
         // The process is the child of another process, or the kernel lacks PIDFD_GET_INFO.

@@ -3,24 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
 from anyio.abc import ByteStream
 from anyio.lowlevel import checkpoint
 
+from spawnfd import _spawnfd
 from spawnfd._streams import LostOutputError
-
-if TYPE_CHECKING:
-    from spawnfd._job import Events, Job
 
 
 class JobStream(ByteStream):
     """Receives a job's standard output, and sends to its standard input."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._events: Events | None = job.events()
+    def __init__(
+        self,
+        core: _spawnfd.Job,
+        events: AsyncIterator[_spawnfd.Event],
+        write: Callable[[bytes], Awaitable[None]],
+    ) -> None:
+        self._core, self._write = core, write
+        self._events: AsyncIterator[_spawnfd.Event] | None = events
         self._received = b""
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
@@ -46,17 +49,17 @@ class JobStream(ByteStream):
         if self._events is None:
             raise anyio.ClosedResourceError
         try:
-            await self._job.write(item)
+            await self._write(item)
         except BrokenPipeError as error:
             raise anyio.BrokenResourceError from error
 
     async def send_eof(self) -> None:
         """Ends the program's input."""
-        self._job.close_stdin()
+        self._core.close_stdin()
         await checkpoint()
 
     async def aclose(self) -> None:
         """Ends the program's input, and receives no more output."""
         self._events = None
-        self._job.close_stdin()
+        self._core.close_stdin()
         await checkpoint()

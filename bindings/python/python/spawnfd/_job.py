@@ -372,7 +372,7 @@ class Job(_JobBase):
         """
         from spawnfd._streams import asyncio_streams
 
-        return asyncio_streams(self, limit)
+        return asyncio_streams(self._core, self.events(), self.write, limit)
 
     def anyio_stream(self) -> ByteStream:
         """Returns the program's output and input as one anyio.abc.ByteStream.
@@ -385,7 +385,7 @@ class Job(_JobBase):
         """
         from spawnfd._anyio import JobStream
 
-        return JobStream(self)
+        return JobStream(self._core, self.events(), self.write)
 
     async def __aenter__(self) -> Self:
         return self

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
+from spawnfd import _spawnfd
 from spawnfd._types import as_bytes
-
-if TYPE_CHECKING:
-    from spawnfd._job import Events, Job
 
 # The transport asks its protocol to pause while more bytes than this wait to be written.
 _WRITE_HIGH = 65_536
@@ -31,21 +30,24 @@ class _JobTransport(asyncio.Transport):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        job: Job,
+        core: _spawnfd.Job,
+        events: AsyncIterator[_spawnfd.Event],
+        write: Callable[[bytes], Awaitable[None]],
         reader: asyncio.StreamReader,
         protocol: asyncio.StreamReaderProtocol,
     ) -> None:
-        super().__init__({"pid": job.pid})
-        self._loop, self._job, self._reader, self._protocol = loop, job, reader, protocol
+        super().__init__({"pid": core.pid})
+        self._loop, self._core, self._write = loop, core, write
+        self._reader, self._protocol = reader, protocol
         self._unsent = bytearray()
         self._eof = self._closing = self._lost = self._paused = False
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._sending: asyncio.Task[None] | None = None
         reader.set_transport(self)
-        self._receiving = loop.create_task(self._receive(job.events()))
+        self._receiving = loop.create_task(self._receive(events))
 
-    async def _receive(self, events: Events) -> None:
+    async def _receive(self, events: AsyncIterator[_spawnfd.Event]) -> None:
         try:
             async for event in events:
                 if event.lost:
@@ -71,7 +73,7 @@ class _JobTransport(asyncio.Transport):
         left = as_bytes(data)
         if self._sending is None and left:
             try:
-                left = left[self._job._core.write(left[:_WRITE_HIGH]) or 0 :]
+                left = left[self._core.write(left[:_WRITE_HIGH]) or 0 :]
             except BrokenPipeError as error:
                 self._connection_lost(error)
                 return
@@ -88,7 +90,7 @@ class _JobTransport(asyncio.Transport):
             while self._unsent:
                 data = bytes(self._unsent)
                 self._unsent.clear()
-                await self._job.write(data)
+                await self._write(data)
             if self._paused:
                 self._paused = False
                 self._protocol.resume_writing()
@@ -97,12 +99,12 @@ class _JobTransport(asyncio.Transport):
         finally:
             self._sending = None
         if self._eof:
-            self._job.close_stdin()
+            self._core.close_stdin()
 
     def write_eof(self) -> None:
         self._eof = True
         if self._sending is None:
-            self._job.close_stdin()
+            self._core.close_stdin()
 
     def can_write_eof(self) -> bool:
         return True
@@ -136,12 +138,17 @@ class _JobTransport(asyncio.Transport):
             self._loop.call_soon(self._protocol.connection_lost, error)
 
 
-def asyncio_streams(job: Job, limit: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Does the work of Job.asyncio_streams()."""
+def asyncio_streams(
+    core: _spawnfd.Job,
+    events: AsyncIterator[_spawnfd.Event],
+    write: Callable[[bytes], Awaitable[None]],
+    limit: int,
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connects streams with a job's events() and write(); see Job.asyncio_streams()."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=limit, loop=loop)
     # The writer needs a protocol that ends separately from the reader, so it gets an unused reader.
     protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=loop), loop=loop)
-    transport = _JobTransport(loop, job, reader, protocol)
+    transport = _JobTransport(loop, core, events, write, reader, protocol)
     protocol.connection_made(transport)
     return reader, asyncio.StreamWriter(transport, protocol, None, loop)

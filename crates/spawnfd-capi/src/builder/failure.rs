@@ -6,7 +6,7 @@ use spawnfd::error::{ErrorKind, Stage};
 use spawnfd_sys::Errno;
 
 use super::abi::*;
-use super::translate::Run;
+use super::action::Action;
 
 /// A failed run: the errno, and the value of `spawn_args.failed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,13 +71,13 @@ impl Translation {
     }
 
     /// If the core has refused an action before there was a child, returns the action's index and errno.
-    pub(super) fn refused(&self, run: &Run, error: &spawnfd::Error) -> Option<(usize, Errno)> {
+    pub(super) fn refused(&self, actions: &[Action], error: &spawnfd::Error) -> Option<(usize, Errno)> {
         if error.kind() != ErrorKind::Invalid {
             return None;
         }
         let origin = self.origins.get(error.action()?)?;
         let index = usize::try_from(origin.failed).ok()?;
-        let errno = match run.actions.get(index)?.raw.r#type {
+        let errno = match actions.get(index)?.raw.r#type {
             // The core refuses what the kernel refuses in the child.
             SPAWN_ACTION_SETGROUPS | SPAWN_ACTION_SETRESGID | SPAWN_ACTION_CAPABILITIES => Errno::EPERM,
             _ => error.errno(),

@@ -162,7 +162,7 @@ fn spawn(run: &Run) -> Result<Child, Failure> {
             Err(error) => error,
         };
         // A refused action fails in the child, after the actions before it. Each round refuses an earlier action.
-        match translation.refused(run, &error) {
+        match translation.refused(&run.actions, &error) {
             Some(refused) => certain = Some(refused),
             None => return Err(translation.explain(&error)),
         }

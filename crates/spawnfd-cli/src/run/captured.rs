@@ -16,9 +16,8 @@ use spawnfd::options::{Call, Group, Kind, OptionSpec, Value};
 use spawnfd::tree::TreeControl;
 use spawnfd::{Command, Error, Output};
 
-use super::report;
 use super::signals::{Signals, Woken};
-use crate::failure::{FAILED, Failure, TIMEOUT, print_to, reason};
+use crate::failure::{FAILED, Failure, TIMEOUT, code_of, print_to, reason};
 use crate::options::{Flags, Subcommand, flag_name};
 use crate::os;
 
@@ -201,7 +200,7 @@ impl Capture {
         let code = match (output.stop, ended_by) {
             _ if output.bound.as_duration().is_some() => TIMEOUT,
             (Stop::Cancelled, Some(signal)) => 128 + signal as u8,
-            _ => output.status.map_or(FAILED, report::code),
+            _ => output.status.map_or(FAILED, code_of),
         };
         Ok(Ended { output, code, ended_by })
     }

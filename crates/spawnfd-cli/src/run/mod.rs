@@ -22,7 +22,7 @@ use spawnfd::error::{Errno, Stage};
 use spawnfd::tree::{Tree, TreeControl};
 use spawnfd::{Command, Env, Error};
 
-use crate::failure::{Failure, NOT_FOUND, print};
+use crate::failure::{Failure, NOT_FOUND, code_of, print};
 use crate::os;
 use actions::Actions;
 use captured::Capture;
@@ -249,7 +249,7 @@ impl Run {
         tree.into_iter().for_each(Tree::detach);
         drop(signals);
         report.ended(&self.program, &child, status, wall, timing)?;
-        Ok(report::code(status))
+        Ok(code_of(status))
     }
 
     fn name(&self) -> &OsStr {

@@ -37,12 +37,6 @@ pub struct Timing {
     pub spawn: Option<Duration>,
 }
 
-/// Returns the exit code for a status: the program's own, or 128 and the signal's number.
-pub fn code(status: ExitStatus) -> u8 {
-    let signalled = || 128 + status.signal().unwrap_or(0);
-    u8::try_from(status.code().unwrap_or_else(signalled)).unwrap_or(u8::MAX)
-}
-
 /// The JSON of a run without capture or control of the process tree.
 #[derive(Serialize)]
 struct Simple<'a> {

@@ -13,19 +13,20 @@ use spawnfd_guard::descendants::EndOfProgram;
 use spawnfd_sys::{Ended, Errno, Used, abi, call, fork_generation, receive, wait_pidfd};
 
 use crate::error::{Error, Result, Stage};
-use crate::host::descriptors::{CheckedFd, above_standard, socket_pair};
+use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::features;
+use crate::host::sockets::socket_pair;
 use crate::reaper;
 use crate::template::Template;
 
-/// How long the first call that must not block waits for the report of a program that has ended. The helper usually
-/// reports within a fraction of this time.
+/// The time that the first non-blocking wait after the program's end gives the helper to report that end. The helper
+/// usually reports within a fraction of this time.
 const REPORT_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-/// The pause between two later attempts.
+/// The time until the next non-blocking wait, if the helper has not reported yet.
 const ATTEMPT_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The pause between two checks for a report.
+/// The pause between two checks for a report in a blocking wait.
 const REPORT_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// The time after a program's end at which this process kills a helper that has not reported the end, for example
@@ -219,7 +220,8 @@ impl Subreaper {
             if may_wait && channel.get().is_some_and(|channel| is_readable(channel.as_fd(), Some(&interval))) {
                 continue;
             }
-            // A copy of the host may keep the helper's end of the socket open, so its end need not show as EOF.
+            // Look for the helper's end directly. The socket may show no EOF, because a forked copy of the host may
+            // have the helper's end of the socket open.
             if self.has_no_helper() {
                 break self.read_report().flatten();
             }
@@ -238,7 +240,7 @@ impl Subreaper {
         // The program has been reaped, so since Linux 6.15 the kernel tells its status.
         let mut by_kernel = wait_pidfd(pidfd.as_raw_fd(), false);
         if by_kernel.is_err() && report.is_none() {
-            // The program has got another parent, which may not have reaped it yet.
+            // The helper has ended. The kernel has given the program another parent, which may reap it soon.
             let since = *self.state().orphaned_since.get_or_insert(called);
             if !block && since.elapsed() < REAPING_TIMEOUT {
                 return Ok(self.try_later());

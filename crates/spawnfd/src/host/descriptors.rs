@@ -4,11 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use rustix::fs::{OFlags, fcntl_getfl};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use spawnfd_sys::{Call, Errno, abi, call};
-
-use super::features;
-use crate::error::errno;
+use spawnfd_sys::{abi, call};
 
 /// Moves a descriptor to a number above 2.
 ///
@@ -22,13 +18,6 @@ pub(crate) fn above_standard(fd: OwnedFd) -> OwnedFd {
         return fd;
     }
     rustix::io::fcntl_dupfd_cloexec(&fd, 3).unwrap_or(fd)
-}
-
-/// Creates a pair of connected sockets for messages. A seccomp filter may kill the process for this call; then the
-/// function returns EPERM.
-pub(crate) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
-    features::killed().refuse(Call::Socketpair)?;
-    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(errno)
 }
 
 /// Whether descriptors 0, 1 and 2 are all open. If one is closed, the library's background threads

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use spawnfd_child::{ChildMemory, killed_calls};
 use spawnfd_sys::{Builder, Call, Calls, Errno, RawFd, abi, call, has_clone3, prctl};
 
-use crate::host::authority;
 use crate::host::own_proc::{self, ProcFile};
 use crate::host::per_process::PerProcess;
+use crate::host::thread_status::{self, CAP_SYS_ADMIN};
 
 /// A feature that the library probes once and remembers. A seccomp filter added later may make the answer wrong.
 #[derive(Debug)]
@@ -44,8 +44,8 @@ pub(crate) struct Features {
 /// The features of threads without a filter.
 static UNFILTERED: Features = Features::new(Calls::NONE);
 
-/// A number of seccomp filters, and the features of all threads that inherited that many filters from the first
-/// thread.
+/// The number of seccomp filters of the process's first thread, and the features of all threads that have exactly
+/// these filters.
 static SHARED: PerProcess<Option<(u32, Arc<Features>)>> = PerProcess::new(None);
 
 /// The remembered features of a thread with filters. A forked process has the same filters, so the features stay
@@ -108,7 +108,7 @@ impl ThreadFeatures {
 /// Whether the calling thread cannot add a filter: it has neither CAP_SYS_ADMIN nor no_new_privs.
 fn cannot_add_filter() -> bool {
     call::prctl(prctl::PR_GET_NO_NEW_PRIVS, 0, 0) == Ok(0)
-        && call::capabilities().is_ok_and(|[_, permitted, _]| permitted >> authority::CAP_SYS_ADMIN & 1 == 0)
+        && call::capabilities().is_ok_and(|[_, permitted, _]| permitted >> CAP_SYS_ADMIN & 1 == 0)
 }
 
 /// The system calls for which a seccomp filter would kill the calling thread.
@@ -151,9 +151,9 @@ fn unprobed() -> Arc<Features> {
 
 /// Uses the features of another thread with the same filters, or probes.
 fn find_filtered() -> Arc<Features> {
-    authority::remember_if_single_threaded();
+    thread_status::remember_if_single_threaded();
     let (cannot_add_filter, count) = (cannot_add_filter(), count_filters());
-    let shared = count.filter(|&count| authority::come_from_first_thread(count));
+    let shared = count.filter(|&count| thread_status::come_from_first_thread(count));
     let known = || SHARED.lock().clone().filter(|(known, _)| Some(*known) == shared).map(|(_, features)| features);
     let features = match known() {
         Some(features) => features,

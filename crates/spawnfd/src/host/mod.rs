@@ -10,4 +10,6 @@ pub(crate) mod inherited;
 pub(crate) mod memfd;
 pub(crate) mod own_proc;
 pub(crate) mod per_process;
+pub(crate) mod sockets;
 pub(crate) mod thread;
+mod thread_status;

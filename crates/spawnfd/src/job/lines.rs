@@ -64,14 +64,15 @@ pub struct Line<'a> {
 #[derive(Clone, Debug)]
 pub struct Lines {
     max: usize,
-    /// An incomplete line: at most the maximum length, plus a `\r` that may be part of the line's terminator.
+    /// The bytes after the last line end. They are at most `max`, and one more if the last is a `\r`: the next byte
+    /// may be the `\n` of this line end.
     incomplete: Vec<u8>,
     /// The position of the first byte of `incomplete`.
     position: u64,
 }
 
 impl Lines {
-    /// Creates a splitter for lines of at most `max` bytes (at least 4: one character).
+    /// Creates a splitter for lines of at most `max` bytes. The longest character has 4, so a lower `max` counts as 4.
     pub fn new(max: usize) -> Lines {
         Lines { max: max.max(4), incomplete: Vec::new(), position: 0 }
     }

@@ -12,7 +12,7 @@
 // - `events.rs`: a bounded queue from the engine to a consumer that wants output while the program runs.
 // - `input.rs`: the program's input. `pty.rs`: a terminal as all three streams.
 //
-// `shell.rs` runs a command inside the shell of a session.
+// `shell/` runs a command inside the shell of a session.
 //
 // `futures.rs` lets tasks wait for runs and events, and `child_future.rs` for a child. `driven.rs` polls futures in the
 // engine's thread. `tokio.rs` implements tokio's read and write traits.

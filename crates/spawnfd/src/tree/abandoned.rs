@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Kills and removes the cgroups of dead owners. Usually the guard does this. If the owner and its guard were killed
-//! together, the next process of the same user does it that creates a cgroup in the same directory.
+//! together, another process of the same user does this when it creates a cgroup in the same directory.
 //!
 //! The name of a cgroup identifies its owner: pid and start time, and the namespaces to which both belong.
 
@@ -78,8 +78,8 @@ pub(super) fn sweep_once(base: &Path) {
     }
 }
 
-/// The pid and start time in the name of a cgroup. `None` if the name is another one, or has no start time, or if they
-/// belong to other namespaces.
+/// Returns the owner's pid and start time from the name of a cgroup. `None` if the library did not choose the name, if
+/// the name has no start time, or if pid and time belong to other namespaces.
 fn owner(name: &str, own_namespaces: &str) -> Option<(i32, u64)> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
     let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);

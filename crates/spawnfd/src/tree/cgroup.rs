@@ -91,8 +91,9 @@ fn own_cgroup() -> Result<OwnCgroup> {
     own.clone().ok_or_else(absent)
 }
 
-/// Returns a new path for a cgroup. The path must be unique, because the guard gets it before the
-/// cgroup exists. The owner's part of the name does not make it unique: a forked process may count from the same number.
+/// Returns a new path for a cgroup. The path must be unique, because the guard gets it before the cgroup exists.
+///
+/// The name contains a random number, because owner and counter can be equal in a forked process.
 fn new_path(base: &Path) -> Result<CString> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let (owner, number) = (abandoned::own_prefix(), NEXT.fetch_add(1, Ordering::Relaxed));

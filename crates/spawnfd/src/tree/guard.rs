@@ -54,13 +54,14 @@ struct GuardHelper {
     reaper_has_copy: bool,
 }
 
-/// How long a thread remembers that no guard can be started for it. A failed start can cost as much as a program.
+/// The time for which a thread does not try again after a failed start of a guard. A failed start can take as long as
+/// the start of a program.
 const REFUSAL_LIFETIME: Duration = Duration::from_secs(1);
 
 /// A failed start of a guard.
 #[derive(Debug)]
 struct Refusal {
-    /// The reach of the calling thread.
+    /// The reach of the thread at the failed start.
     reach: Weak<Reach>,
     error: Error,
     at: Instant,

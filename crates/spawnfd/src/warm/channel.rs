@@ -14,8 +14,9 @@ use spawnfd_sys::{Errno, wait_pidfd};
 
 use super::wire::Page;
 use crate::error::errno;
-use crate::host::descriptors::{CheckedFd, above_standard, socket_pair};
+use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::memfd;
+use crate::host::sockets::socket_pair;
 use crate::reaper;
 
 /// The longest time between the exit of a process, which closes its files, and the time when it can be reaped.

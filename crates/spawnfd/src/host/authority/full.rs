@@ -8,9 +8,10 @@ use std::sync::{Arc, Weak};
 
 use spawnfd_sys::{Errno, call, prctl};
 
-use super::{LINES, Reach, ThreadStatus, field, read_status};
+use super::Reach;
 use crate::host::features;
 use crate::host::own_proc::{self, ProcFile};
+use crate::host::thread_status::{LINES, ThreadStatus, field, read_status};
 
 /// The namespaces that a child inherits. A running thread never changes its own `pid` and `time` namespaces.
 const NAMESPACES: [&str; 8] = ["user", "mnt", "pid_for_children", "net", "ipc", "uts", "cgroup", "time_for_children"];

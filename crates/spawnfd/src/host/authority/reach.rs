@@ -11,10 +11,11 @@ use std::thread::ThreadId;
 
 use spawnfd_sys::{Errno, call, fork_generation, prctl};
 
-use super::{CAP_SYS_ADMIN, Marker, descends_from_single_thread};
+use super::Marker;
 use crate::error::{self, Error, Stage};
 use crate::host::features;
 use crate::host::own_proc;
+use crate::host::thread_status::{CAP_SYS_ADMIN, come_from_first_thread, descends_from_single_thread, read_status};
 
 /// A thread's power over processes and files, and its scheduling.
 ///
@@ -146,9 +147,9 @@ impl Reach {
         // A thread's filters form a chain that only grows. An equal length means equal filters in one thread, and in
         // threads that inherited that many filters from the process's first thread.
         self.filters == other.filters
-            && self.filters.is_some_and(|filters| {
-                filters == 0 || self.thread == other.thread || super::come_from_first_thread(filters)
-            })
+            && self
+                .filters
+                .is_some_and(|filters| filters == 0 || self.thread == other.thread || come_from_first_thread(filters))
     }
 
     /// Whether both threads provably have the same Landlock domain, if both are in the same user namespace.
@@ -200,7 +201,7 @@ impl Readable {
         if !self.is_filtered {
             return Some(0);
         }
-        let filters = super::read_status().ok()?.filters;
+        let filters = read_status().ok()?.filters;
         features::probe_again_if_not(filters);
         filters
     }

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Takes control of a program before its main().
- *
- * This object is preloaded (ld.so(8), LD_PRELOAD). The environment variable SPAWNFD_PARK holds the
- * owner's parameters: enum spawnfd_park_field.
+ * Reads the owner's parameters from the environment variable SPAWNFD_PARK: enum spawnfd_park_field.
  */
 #define _GNU_SOURCE
 #include "internal.h"
 
-#include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,10 +36,7 @@ static void remove_variable(const char *name)
 		*entry = entry[1];
 }
 
-/* On its first call, reads from the environment whether the owner wants this program to park. All
- * constructors and interposed functions call this function, so that the first call precedes the
- * code of the program if possible. */
-static void detect_parking(void)
+void spawnfd_detect_parking(void)
 {
 	static bool detected;
 	char *position;
@@ -99,16 +91,6 @@ static void detect_parking(void)
 		spawnfd_cannot_park("preinit_array");
 }
 
-/* ld.so runs this constructor first (-z initfirst), even before those of libc. */
-__attribute__((constructor(101))) static void first_constructor(int argc, char **argv, char **envp)
-{
-	(void)argc;
-	(void)argv;
-	if (!environ)
-		environ = envp;
-	detect_parking();
-}
-
 bool spawnfd_in_fork_mode(void)
 {
 	return parking.mode == SPAWNFD_MODE_FORK;
@@ -130,61 +112,4 @@ char *spawnfd_take_variable(const char *name)
 	unsetenv(name);
 	spawnfd_forget_variable(name);
 	return value;
-}
-
-/* --- interposed functions of libc ---------------------------------------------------------------
- */
-
-static char *look_up(const char *name)
-{
-	detect_parking();
-	if (parking.active && parking.kind == SPAWNFD_KIND_NODE)
-		spawnfd_node_on_getenv(name);
-	if (parking.active)
-		spawnfd_record_variable(name);
-	return name && *name ? spawnfd_value_in(environ, name, strlen(name)) : NULL;
-}
-
-PUBLIC char *getenv(const char *name)
-{
-	return look_up(name);
-}
-
-/* In a set-user-ID program (AT_SECURE) secure_getenv() returns NULL. But ld.so does not preload
- * this object into such a program, so no such program calls this function. */
-PUBLIC char *secure_getenv(const char *name)
-{
-	return look_up(name);
-}
-
-static int (*original_main)(int, char **, char **);
-
-static int parked_main(int argc, char **argv, char **envp)
-{
-	if (parking.kind == SPAWNFD_KIND_PYTHON)
-		return spawnfd_python_main(argc, argv, envp, original_main);
-	return spawnfd_node_main(argc, argv, envp, original_main);
-}
-
-PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv,
-			     void (*init)(void), void (*fini)(void), void (*rtld_fini)(void),
-			     void *stack_end)
-{
-	__typeof__(&__libc_start_main) original =
-		(__typeof__(original))dlsym(RTLD_NEXT, "__libc_start_main");
-
-	detect_parking();
-	original_main = main;
-	if (parking.active && parking.kind != SPAWNFD_KIND_MAIN)
-		main = parked_main;
-	if (parking.active && parking.kind == SPAWNFD_KIND_MAIN) {
-		/* Park before the executable's own constructors, because they receive argc and
-		 * argv. A constructor of Rust's standard library keeps these arguments. */
-		const struct program *program = spawnfd_park(NULL);
-
-		argc = program->argc;
-		argv = program->argv;
-	}
-	errno = 0;
-	return original(main, argc, argv, init, fini, rtld_fini, stack_end);
 }
