@@ -301,7 +301,7 @@ impl Job {
     /// Ends the program and its process tree: sends SIGTERM, and SIGKILL after `grace`. The result's `stop` is
     /// [`Stop::Cancelled`](crate::job::Stop::Cancelled).
     pub fn stop(&self, grace: Duration) {
-        self.handle.order(EngineOrder::End { grace: Some(grace), sent: false });
+        self.handle.order(EngineOrder::End { grace: Some(grace) });
     }
 
     /// Sends a signal to the program, or with `tree` to its whole process tree. Signal 0 sends nothing, as in kill(2).
@@ -344,8 +344,8 @@ impl Drop for Job {
     fn drop(&mut self) {
         if self.ends_on_drop {
             // The process may end before the engine carries out the order, so send the first signal here.
-            let sent = self.handle.is_driven() && self.program.as_ref().is_some_and(SharedProgram::terminate);
-            self.handle.order(EngineOrder::End { grace: None, sent });
+            self.program.iter().filter(|_| self.handle.is_driven()).for_each(SharedProgram::terminate);
+            self.handle.order(EngineOrder::End { grace: None });
         }
         // The engine may have a reference to this state for a moment longer. Take the result out now, so that its
         // spill file is released.

@@ -16,9 +16,9 @@ use spawnfd_guard::process::{Process, Stat, ticks_now};
 use super::channel::{Streams, new_pipe};
 use super::report::{Report, Reports};
 use super::{Completed, Number, Options, Script, ScriptText, SessionTerminal, Shell, permit_all};
-use crate::child::Usage;
+use crate::child::{Started, Usage};
 use crate::error::Result;
-use crate::job::Leftover;
+use crate::job::run_state::{ProgramEnd, Supervised};
 use crate::signal;
 use crate::tree::Tier;
 
@@ -91,7 +91,7 @@ const MAX_ANSWER_CHECKS: u32 = 40;
 
 /// A command that runs inside a shell.
 #[derive(Debug)]
-pub(in crate::job) struct ShellCommand {
+pub(super) struct ShellCommand {
     shell: Arc<Shell>,
     /// Whether this is the start of the shell.
     is_start: bool,
@@ -142,7 +142,7 @@ pub(in crate::job) struct ShellCommand {
     dying: Vec<Process>,
     /// The time at which one of them was last alive.
     dying_at: Option<Instant>,
-    end: Option<CommandEnd>,
+    is_over: bool,
 }
 
 /// An interrupt (SIGINT) of a command.
@@ -162,20 +162,6 @@ struct Interrupt {
     pause: Duration,
     /// The time of the next search for processes.
     next: Option<Instant>,
-}
-
-/// How a command in a shell ended.
-#[derive(Debug, Default)]
-pub(in crate::job) struct CommandEnd {
-    /// `None`: the shell has not proved a status.
-    pub(in crate::job) status: Option<ExitStatus>,
-    pub(in crate::job) usage: Usage,
-    /// `None`: the shell has ended, or the library has given up on it.
-    pub(in crate::job) cwd: Option<PathBuf>,
-    pub(in crate::job) shell_exited: bool,
-    /// The status of a shell that has ended, and the processes that have outlived it.
-    pub(in crate::job) shell_status: Option<ExitStatus>,
-    pub(in crate::job) leftovers: Vec<Leftover>,
 }
 
 /// The library's ends of a command's standard input, and of its output streams.
@@ -281,140 +267,24 @@ impl ShellCommand {
             killed: None,
             dying: Vec::new(),
             dying_at: None,
-            end: None,
+            is_over: false,
         }
-    }
-
-    /// Makes the shell run the command, unless the helper must hold the files first.
-    pub(in crate::job) fn begin(&mut self) -> Result<()> {
-        if self.is_sent || self.awaited_answers > 0 {
-            return Ok(());
-        }
-        self.is_sent = true;
-        match &self.shell.shared.lock().channel {
-            Some(channel) => channel.wake(),
-            None => Ok(()),
-        }
-    }
-
-    pub(in crate::job) fn id(&self) -> u32 {
-        self.shell.id()
-    }
-
-    pub(in crate::job) fn tier(&self) -> Tier {
-        self.shell.job.tier()
-    }
-
-    /// The descriptor to watch until the command is over.
-    pub(in crate::job) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.status.as_ref().map(AsFd::as_fd)
-    }
-
-    pub(in crate::job) fn end(&self) -> Option<&CommandEnd> {
-        self.end.as_ref()
-    }
-
-    pub(in crate::job) fn take_cwd(&mut self) -> Option<PathBuf> {
-        self.end.as_mut().and_then(|end| end.cwd.take())
-    }
-
-    /// Reads the command's status. Returns whether the command is over.
-    pub(in crate::job) fn reap(&mut self) -> bool {
-        let Some(status) = &self.status else {
-            if self.end.is_none() {
-                // The shell had ended before the command was prepared.
-                self.finish_without_report();
-            }
-            return true;
-        };
-        let has_ended = self.shell.has_ended();
-        let mut buffer = [0; 4096];
-        // A read that does not fill the buffer has emptied the pipe, so it ends where a write ends. This keeps the others.
-        let mut whole = Vec::new();
-        let mut total = 0;
-        // All that an ended shell has written is in the pipe now.
-        let size = has_ended.then(|| fcntl_getpipe_size(status).unwrap_or(MAX_READ));
-        self.read_again_at = None;
-        loop {
-            let read = match rustix::io::read(status, &mut buffer) {
-                // Another process may have the write end, so the pipe of an ended shell may have no EOF.
-                Err(IoErrno::AGAIN) if has_ended => Ok(0),
-                Ok(_) if size.is_some_and(|size| total >= size) => Ok(0),
-                read => read,
-            };
-            match read {
-                Ok(0) => {
-                    self.reports.add(&whole);
-                    // The shell has ended: the library has closed its own end.
-                    match self.reports.end.take() {
-                        Some(report) => self.complete(report),
-                        None => self.finish_without_report(),
-                    }
-                    return true;
-                }
-                Ok(length) => {
-                    whole.extend(&buffer[..length]);
-                    if length < buffer.len() {
-                        self.reports.add(&std::mem::take(&mut whole));
-                    }
-                    total += length;
-                    if total >= MAX_READ && !has_ended {
-                        // A program may write without end.
-                        self.read_again_at = Some(Instant::now() + DELIVERY_INTERVAL);
-                        break;
-                    }
-                }
-                Err(IoErrno::INTR) => {}
-                Err(_) => break,
-            }
-        }
-        self.reports.add(&whole);
-        self.note_lines();
-        while self.awaited_answers > 0 && self.reports.take_answer() {
-            self.awaited_answers -= 1;
-        }
-        if self.awaited_answers == 0 && !self.is_sent {
-            // The helper holds the files.
-            self.next_check = Instant::now().checked_add(CHECK_INTERVAL);
-            let _ = self.begin();
-        }
-        if !self.has_report() {
-            return false;
-        }
-        if let Some(numbers) = self.held.as_ref().filter(|_| !std::mem::replace(&mut self.is_closed, true))
-            && let Some(holder) = &self.shell.shared.lock().holder
-        {
-            holder.close(numbers);
-            self.awaited_answers += 1;
-        }
-        // A limit of the session's tree ends the session. The shell may not react to the SIGTERM that it has got.
-        if self.shell.has_reached_limit() && !has_ended {
-            if !std::mem::replace(&mut self.ends_shell, true) {
-                self.shell.exit();
-            }
-            return false;
-        }
-        // Wait until the helper has closed the files, so that the streams end.
-        if self.awaited_answers > 0 || self.has_pending_interrupt() || self.has_late_forks() {
-            return false;
-        }
-        self.reports.end.take().into_iter().for_each(|report| self.complete(report));
-        true
     }
 
     /// Ends the command with its shell. The status of the shell is not that of the command.
-    fn finish_without_report(&mut self) {
+    fn finish_without_report(&mut self) -> ProgramEnd {
         let shell_exited = self.shell.status().is_some() || !self.shell.is_running();
-        let usage = Usage::default();
-        self.finish_with_shell(CommandEnd { status: None, usage, cwd: None, shell_exited, ..CommandEnd::default() });
+        self.finish_with_shell(ProgramEnd { usage: Some(Usage::default()), shell_exited, ..ProgramEnd::default() })
     }
 
     /// Ends the command with its shell, of whose end `end` gets the details.
-    fn finish_with_shell(&mut self, mut end: CommandEnd) {
-        end.shell_status = self.shell.status();
-        let leftovers = self.shell.job.try_wait().ok().flatten().map(|output| output.leftovers.clone());
-        end.leftovers = leftovers.unwrap_or_default();
-        self.finish(end);
+    fn finish_with_shell(&mut self, mut end: ProgramEnd) -> ProgramEnd {
+        if end.shell_exited {
+            end.shell_status = self.shell.status();
+            let leftovers = self.shell.job.try_wait().ok().flatten().map(|output| output.leftovers.clone());
+            end.leftovers = leftovers.unwrap_or_default();
+        }
+        self.finish(end)
     }
 
     /// Checks soon whether the shell waits, if it has gone to its next line. After an interrupt from outside the library,
@@ -450,20 +320,8 @@ impl ShellCommand {
         now < *last && !self.kill_processes(true).is_empty()
     }
 
-    /// The time at which to call [`reap`](ShellCommand::reap) again.
-    pub(in crate::job) fn report_due(&self) -> Option<Instant> {
-        let ended = self.next_check.filter(|_| self.shell.has_ended());
-        self.delivery
-            .map(|[next, _]| next)
-            .or(ended)
-            .into_iter()
-            .chain(self.read_again_at)
-            .min()
-            .filter(|_| self.end.is_none())
-    }
-
     /// Ends the command with the shell's report.
-    fn complete(&mut self, mut report: Report) {
+    fn complete(&mut self, mut report: Report) -> ProgramEnd {
         // Without the text's own `eval`, the status is not that of the text.
         let is_proved = self.has_begun();
         if !self.is_start {
@@ -488,11 +346,11 @@ impl ShellCommand {
         }
         drop(state);
         let status = code.map(|code| ExitStatus::from_raw(i32::from(code) << 8));
-        let end = CommandEnd { status, usage: Usage { cpu, max_rss: 0 }, ..CommandEnd::default() };
+        let end = ProgramEnd { status, usage: Some(Usage { cpu, max_rss: 0 }), ..ProgramEnd::default() };
         if self.shell.has_ended() {
-            self.finish_with_shell(CommandEnd { shell_exited: true, ..end });
+            self.finish_with_shell(ProgramEnd { shell_exited: true, ..end })
         } else {
-            self.finish(CommandEnd { cwd: Some(report.cwd), ..end });
+            self.finish(ProgramEnd { cwd: Some(report.cwd), ..end })
         }
     }
 
@@ -507,7 +365,8 @@ impl ShellCommand {
             || self.status.as_ref().is_none_or(|status| ioctl_fionread(status).is_ok_and(|length| length > 0))
     }
 
-    fn finish(&mut self, end: CommandEnd) {
+    /// SIGKILL of a command's programs gives the command an ordinary exit status.
+    fn finish(&mut self, end: ProgramEnd) -> ProgramEnd {
         let mut state = self.shell.shared.lock();
         state.is_busy = false;
         let is_closing = state.is_closing && !state.has_ended;
@@ -517,33 +376,8 @@ impl ShellCommand {
             self.shell.exit();
         }
         self.files.clear();
-        self.end = Some(end);
-    }
-
-    /// The time of the next [`tick`](ShellCommand::tick).
-    pub(in crate::job) fn due(&self) -> Option<Instant> {
-        let interrupt = self.interrupt.as_ref().and_then(|interrupt| interrupt.next);
-        self.next_check.into_iter().chain(self.terminate_at).chain(interrupt).min().filter(|_| self.end.is_none())
-    }
-
-    pub(in crate::job) fn tick(&mut self, now: Instant) {
-        if self.interrupt.as_ref().and_then(|interrupt| interrupt.next).is_some_and(|at| at <= now) {
-            self.continue_interrupt(now);
-        }
-        if self.terminate_at.take_if(|at| *at <= now).is_some() {
-            self.signal(signal::TERM);
-        }
-        if self.next_check.is_some_and(|at| at <= now) {
-            self.next_check = now.checked_add(CHECK_INTERVAL);
-            self.continue_helper();
-            if self.is_sent && !self.has_begun() {
-                self.next_check = now.checked_add(IDLE_CHECK_INTERVAL);
-            }
-            let is_unusable = self.is_stuck() || self.answer_checks > MAX_ANSWER_CHECKS;
-            if is_unusable && !self.has_unread_report() && self.killed.is_none() {
-                self.shell.kill();
-            }
-        }
+        self.is_over = true;
+        ProgramEnd { may_be_killed: true, ..end }
     }
 
     /// Continues the helper if it has not answered. The command may have stopped it.
@@ -599,28 +433,6 @@ impl ShellCommand {
         let state = self.shell.shared.lock();
         let has_begun = || state.channel.as_ref().map_or(state.had_begun, |channel| channel.has_begun());
         self.is_sent && (self.is_start || has_begun())
-    }
-
-    /// Interrupts the command, and sends SIGTERM if it has not ended after half of `grace`.
-    pub(in crate::job) fn interrupt_then_terminate(&mut self, grace: Duration) {
-        self.signal(signal::INT);
-        self.terminate_at = Instant::now().checked_add(grace / 2);
-    }
-
-    /// Sends a signal to the processes of the command, except background jobs. SIGINT also goes to the shell, as from a
-    /// terminal, so that the shell abandons the rest of the command. A completed command gets no signal: processes that
-    /// have started since may belong to a later command.
-    pub(in crate::job) fn signal(&mut self, signal: i32) {
-        if self.end.is_some() {
-            return;
-        }
-        self.shell.job.remember_members();
-        if signal == signal::INT {
-            self.interrupt = Some(Interrupt::default());
-            self.continue_interrupt(Instant::now());
-        } else {
-            self.foreground().for_each(|stat| _ = stat.process.signal(signal));
-        }
     }
 
     /// Sends SIGINT to the shell and to the processes of the command, to each program once.
@@ -684,39 +496,6 @@ impl ShellCommand {
         self.interrupt = Some(interrupt).filter(|_| !is_over);
     }
 
-    /// Kills the processes of the command. Kills the shell if it has not returned [`RETURN_TIMEOUT`] after their end.
-    pub(in crate::job) fn kill(&mut self) {
-        if self.end.is_some() {
-            return;
-        }
-        if self.is_start {
-            // The shell is starting.
-            return self.shell.kill();
-        }
-        let now = Instant::now();
-        let is_first = self.killed.is_none();
-        let killed = *self.killed.get_or_insert(now);
-        if is_first {
-            self.shell.job.remember_members();
-        }
-        let found = self.kill_processes(killed.elapsed() < DOUBT_TIMEOUT);
-        if found.is_empty() {
-            self.signal(signal::INT);
-        }
-        // A shell that does not return may start further processes.
-        self.dying.retain(|process| found.contains(process));
-        if is_first {
-            self.dying = found;
-        }
-        if !self.dying.is_empty() {
-            self.dying_at = Some(now);
-        }
-        let is_late = self.dying_at.unwrap_or(killed).elapsed() >= RETURN_TIMEOUT || killed.elapsed() >= SHELL_TIMEOUT;
-        if is_late && !self.has_unread_report() {
-            self.shell.kill();
-        }
-    }
-
     /// Kills the processes of the command, and returns them. In the clock tick of 10 ms in which the command began, a
     /// background job of an earlier command may have started. `spares_doubtful` spares what may be such a job.
     fn kill_processes(&self, spares_doubtful: bool) -> Vec<Process> {
@@ -744,10 +523,217 @@ impl ShellCommand {
     }
 }
 
+impl Supervised for ShellCommand {
+    fn id(&self) -> u32 {
+        self.shell.id()
+    }
+
+    fn tier(&self) -> Tier {
+        self.shell.job.tier()
+    }
+
+    fn started(&self) -> Started {
+        Started::Session
+    }
+
+    /// The read end of the status pipe.
+    fn end_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.status.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Makes the shell run the command, unless the helper must hold the files first.
+    fn begin(&mut self) -> Result<()> {
+        if self.is_sent || self.awaited_answers > 0 {
+            return Ok(());
+        }
+        self.is_sent = true;
+        match &self.shell.shared.lock().channel {
+            Some(channel) => channel.wake(),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the command's status.
+    fn reap(&mut self, _is_owner: bool) -> Result<Option<ProgramEnd>> {
+        // Without a status pipe, the shell had ended before the command was prepared.
+        let Some(status) = &self.status else { return Ok(Some(self.finish_without_report())) };
+        let has_ended = self.shell.has_ended();
+        let mut buffer = [0; 4096];
+        // A read that does not fill the buffer has emptied the pipe, so it ends where a write ends. This keeps the others.
+        let mut whole = Vec::new();
+        let mut total = 0;
+        // All that an ended shell has written is in the pipe now.
+        let size = has_ended.then(|| fcntl_getpipe_size(status).unwrap_or(MAX_READ));
+        self.read_again_at = None;
+        loop {
+            let read = match rustix::io::read(status, &mut buffer) {
+                // Another process may have the write end, so the pipe of an ended shell may have no EOF.
+                Err(IoErrno::AGAIN) if has_ended => Ok(0),
+                Ok(_) if size.is_some_and(|size| total >= size) => Ok(0),
+                read => read,
+            };
+            match read {
+                Ok(0) => {
+                    self.reports.add(&whole);
+                    // The shell has ended: the library has closed its own end.
+                    let report = self.reports.end.take();
+                    return Ok(Some(match report {
+                        Some(report) => self.complete(report),
+                        None => self.finish_without_report(),
+                    }));
+                }
+                Ok(length) => {
+                    whole.extend(&buffer[..length]);
+                    if length < buffer.len() {
+                        self.reports.add(&std::mem::take(&mut whole));
+                    }
+                    total += length;
+                    if total >= MAX_READ && !has_ended {
+                        // A program may write without end.
+                        self.read_again_at = Some(Instant::now() + DELIVERY_INTERVAL);
+                        break;
+                    }
+                }
+                Err(IoErrno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        self.reports.add(&whole);
+        self.note_lines();
+        while self.awaited_answers > 0 && self.reports.take_answer() {
+            self.awaited_answers -= 1;
+        }
+        if self.awaited_answers == 0 && !self.is_sent {
+            // The helper holds the files.
+            self.next_check = Instant::now().checked_add(CHECK_INTERVAL);
+            let _ = self.begin();
+        }
+        if !self.has_report() {
+            return Ok(None);
+        }
+        if let Some(numbers) = self.held.as_ref().filter(|_| !std::mem::replace(&mut self.is_closed, true))
+            && let Some(holder) = &self.shell.shared.lock().holder
+        {
+            holder.close(numbers);
+            self.awaited_answers += 1;
+        }
+        // A limit of the session's tree ends the session. The shell may not react to the SIGTERM that it has got.
+        if self.shell.has_reached_limit() && !has_ended {
+            if !std::mem::replace(&mut self.ends_shell, true) {
+                self.shell.exit();
+            }
+            return Ok(None);
+        }
+        // Wait until the helper has closed the files, so that the streams end.
+        if self.awaited_answers > 0 || self.has_pending_interrupt() || self.has_late_forks() {
+            return Ok(None);
+        }
+        let report = self.reports.end.take();
+        Ok(report.map(|report| self.complete(report)))
+    }
+
+    fn report_due(&self) -> Option<Instant> {
+        let ended = self.next_check.filter(|_| self.shell.has_ended());
+        self.delivery
+            .map(|[next, _]| next)
+            .or(ended)
+            .into_iter()
+            .chain(self.read_again_at)
+            .min()
+            .filter(|_| !self.is_over)
+    }
+
+    fn due(&self) -> Option<Instant> {
+        let interrupt = self.interrupt.as_ref().and_then(|interrupt| interrupt.next);
+        self.next_check.into_iter().chain(self.terminate_at).chain(interrupt).min().filter(|_| !self.is_over)
+    }
+
+    fn tick(&mut self, now: Instant) {
+        if self.interrupt.as_ref().and_then(|interrupt| interrupt.next).is_some_and(|at| at <= now) {
+            self.continue_interrupt(now);
+        }
+        if self.terminate_at.take_if(|at| *at <= now).is_some() {
+            self.signal(signal::TERM, false);
+        }
+        if self.next_check.is_some_and(|at| at <= now) {
+            self.next_check = now.checked_add(CHECK_INTERVAL);
+            self.continue_helper();
+            if self.is_sent && !self.has_begun() {
+                self.next_check = now.checked_add(IDLE_CHECK_INTERVAL);
+            }
+            let is_unusable = self.is_stuck() || self.answer_checks > MAX_ANSWER_CHECKS;
+            if is_unusable && !self.has_unread_report() && self.killed.is_none() {
+                self.shell.kill();
+            }
+        }
+    }
+
+    /// Sends a signal to the processes of the command, except background jobs. SIGINT also goes to the shell, as from a
+    /// terminal, so that the shell abandons the rest of the command. A completed command gets no signal: processes that
+    /// have started since may belong to a later command.
+    fn signal(&mut self, signal: i32, tree: bool) {
+        if self.is_over {
+            return;
+        }
+        if tree && signal == signal::KILL {
+            self.kill();
+            return;
+        }
+        self.shell.job.remember_members();
+        if signal == signal::INT {
+            self.interrupt = Some(Interrupt::default());
+            self.continue_interrupt(Instant::now());
+        } else {
+            self.foreground().for_each(|stat| _ = stat.process.signal(signal));
+        }
+    }
+
+    /// Interrupts the command, and sends SIGTERM if it has not ended after half of `grace`.
+    fn terminate(&mut self, grace: Duration) {
+        self.signal(signal::INT, false);
+        self.terminate_at = Instant::now().checked_add(grace / 2);
+    }
+
+    /// Kills the processes of the command. Kills the shell if it has not returned [`RETURN_TIMEOUT`] after their end.
+    fn kill(&mut self) -> bool {
+        if self.is_over {
+            return true;
+        }
+        if self.is_start {
+            // The shell is starting.
+            self.shell.kill();
+            return true;
+        }
+        let now = Instant::now();
+        let is_first = self.killed.is_none();
+        let killed = *self.killed.get_or_insert(now);
+        if is_first {
+            self.shell.job.remember_members();
+        }
+        let found = self.kill_processes(killed.elapsed() < DOUBT_TIMEOUT);
+        if found.is_empty() {
+            self.signal(signal::INT, false);
+        }
+        // A shell that does not return may start further processes.
+        self.dying.retain(|process| found.contains(process));
+        if is_first {
+            self.dying = found;
+        }
+        if !self.dying.is_empty() {
+            self.dying_at = Some(now);
+        }
+        let is_late = self.dying_at.unwrap_or(killed).elapsed() >= RETURN_TIMEOUT || killed.elapsed() >= SHELL_TIMEOUT;
+        if is_late && !self.has_unread_report() {
+            self.shell.kill();
+        }
+        true
+    }
+}
+
 impl Drop for ShellCommand {
     /// Ends the shell of a command that has not ended, because the shell would go on with it.
     fn drop(&mut self) {
-        if self.end.is_some() {
+        if self.is_over {
             return;
         }
         let mut state = self.shell.shared.lock();

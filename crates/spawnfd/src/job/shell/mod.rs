@@ -26,7 +26,7 @@ use spawnfd_guard::process::{Process, Stat, all_processes, is_proc_foreign};
 
 use super::command::{connect_events, start_job};
 use super::engine::{self, EngineOrder, RunHandle};
-use super::run_state::{Connections, Program, RunState};
+use super::run_state::{Connections, RunState};
 use super::{EventOptions, Events, Job, Output, Producer, Run, Source};
 use crate::command::{Command, Stdio};
 use crate::error::{Errno, Error, Result, Stage, errno, from_io};
@@ -37,7 +37,7 @@ use crate::signal;
 use crate::tree::{Tier, TreeControl};
 use channel::{Channel, Dialect, Options, Paths};
 pub(crate) use channel::{Restored, Text, file_with};
-pub(super) use command::ShellCommand;
+use command::ShellCommand;
 use holder::Holder;
 pub(crate) use holder::HolderNumbers;
 pub(crate) use report::Number;
@@ -434,10 +434,7 @@ impl Shell {
         connections.terminal = script.terminal.map(SessionTerminal::pty);
         connections.limits = self.job.command_limits.as_ref().map(|limits| limits.for_command());
         let (stdin, outputs) = pipes;
-        let program = Program::InShell(Box::new(command));
-        let mut state = RunState::new(program, stdin, outputs, self.name.clone(), started, run, connections)?;
-        state.begin_command()?;
-        Ok(state)
+        RunState::new(Box::new(command), stdin, outputs, self.name.clone(), started, run, connections)
     }
 
     /// Interrupts the running command.
