@@ -72,7 +72,7 @@ impl RunHandle {
         self.order(EngineOrder::End { grace: None });
     }
 
-    pub(super) fn order(&self, order: EngineOrder) {
+    pub(crate) fn order(&self, order: EngineOrder) {
         let Some(engine) = self.engine.upgrade() else { return };
         let mut inbox = engine.inbox.lock();
         // In a forked copy of the host, `over` is set: the copy has no engine thread, and the program is not its
@@ -130,7 +130,7 @@ impl RunHandle {
 
 /// An order from a handle to its run.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum EngineOrder {
+pub(crate) enum EngineOrder {
     /// End the program, with this time between SIGTERM and SIGKILL. `None`: the run's own grace time.
     End { grace: Option<Duration> },
     /// Check for input to write.
@@ -267,7 +267,7 @@ pub(super) fn submit<T>(
 }
 
 /// Watches a run that has its result, until the run is over. If the run cannot be watched, drops it.
-pub(super) fn adopt(run: RunState) {
+pub(crate) fn adopt(run: RunState) {
     let Ok(mut expected) = expect_run() else { return };
     expected.was_added = expected.engine.add(expected.id, run, None).is_ok();
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod options;
 mod saved;
+mod shell;
 pub(crate) mod side;
 mod text;
 
@@ -26,12 +27,12 @@ use crate::error::{Errno, Error, Result, Stage, from_io};
 use crate::host::per_process::PerProcess;
 use crate::job::futures::permit_until;
 use crate::job::limits::Limits;
-use crate::job::shell::{Completed, HolderNumbers, Restored, Script, ScriptText, SessionTerminal, Shell, Text};
 use crate::job::{EventOptions, Events, Job, Leftovers, Output, Run, Stop, TerminalSize, Until};
 use crate::limiter::{Limiter, Permit};
 use crate::signal::{self, SignalSet};
 use crate::tree::Survivor;
 use saved::Continued;
+use shell::{Completed, HolderNumbers, Restored, Script, ScriptText, SessionTerminal, Shell, Text};
 
 /// A shell that stays open and runs one command after the other: bash or dash.
 ///

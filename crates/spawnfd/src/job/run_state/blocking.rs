@@ -22,7 +22,7 @@ impl RunState {
     /// intervals. If the eventfd `interrupts` is readable, sends SIGINT to the program.
     ///
     /// Also returns the run if it is not over: a command's background jobs still have its pipes.
-    pub(in crate::job) fn run_blocking(
+    pub(crate) fn run_blocking(
         mut self,
         interrupts: Option<BorrowedFd<'_>>,
         mut interrupted: impl FnMut() -> bool,

@@ -25,7 +25,7 @@ use crate::tree::{Tier, Tree};
 pub(super) use output::OutputSource;
 use program::Program;
 pub(super) use program::SharedProgram;
-pub(super) use supervised::{ProgramEnd, Supervised};
+pub(crate) use supervised::{ProgramEnd, Supervised};
 
 /// The descriptor that an event is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,7 +114,7 @@ enum Phase {
 
 /// A running program, its pipes, and their output so far.
 #[derive(Debug)]
-pub(super) struct RunState {
+pub(crate) struct RunState {
     running: Box<dyn Supervised>,
     program: String,
     started: Instant,
@@ -160,17 +160,17 @@ const ADOPTED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The parts of a run besides its program.
 #[derive(Debug, Default)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     /// The run has a job handle. Such a run may outlive the call that starts it, and may adopt processes that outlive
     /// the program.
-    pub(super) is_job: bool,
+    pub(crate) is_job: bool,
     /// The process tree that the library prepared before it started the program.
-    pub(super) tree: Option<Tree>,
-    pub(super) terminal: Option<Pty>,
-    pub(super) source: Option<Source>,
-    pub(super) events: Option<Producer>,
-    pub(super) limits: Option<LimitMonitor>,
-    pub(super) permits: Vec<Permit>,
+    pub(crate) tree: Option<Tree>,
+    pub(crate) terminal: Option<Pty>,
+    pub(crate) source: Option<Source>,
+    pub(crate) events: Option<Producer>,
+    pub(crate) limits: Option<LimitMonitor>,
+    pub(crate) permits: Vec<Permit>,
 }
 
 impl RunState {
@@ -189,7 +189,7 @@ impl RunState {
     }
 
     /// `stdin` and `outputs` are the library's ends of the program's pipes.
-    pub(super) fn new(
+    pub(crate) fn new(
         running: Box<dyn Supervised>,
         stdin: Option<OwnedFd>,
         outputs: [Option<PipeReader>; 2],

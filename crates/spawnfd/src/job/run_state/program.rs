@@ -212,7 +212,7 @@ impl Supervised for Program {
 
 /// The program and the tree of a run, for a job's handle that ends them without the engine.
 #[derive(Clone, Debug)]
-pub(in crate::job) struct SharedProgram {
+pub(crate) struct SharedProgram {
     pidfd: Weak<CheckedFd>,
     tree: Weak<Mutex<ProgramTree>>,
 }

@@ -19,7 +19,7 @@ use crate::tree::Tier;
 ///
 /// A command inside a shell has no process tree of its own: its processes belong to the run of the shell, and its
 /// background jobs run on. The provided methods fit such a command.
-pub(in crate::job) trait Supervised: Debug + Send {
+pub(crate) trait Supervised: Debug + Send {
     /// The process id, for printing.
     fn id(&self) -> u32;
 
@@ -95,16 +95,16 @@ pub(in crate::job) trait Supervised: Debug + Send {
 
 /// How a program or command ended.
 #[derive(Debug, Default)]
-pub(in crate::job) struct ProgramEnd {
+pub(crate) struct ProgramEnd {
     /// `None`: the status is lost.
-    pub(in crate::job) status: Option<ExitStatus>,
-    pub(in crate::job) usage: Option<Usage>,
+    pub(crate) status: Option<ExitStatus>,
+    pub(crate) usage: Option<Usage>,
     /// The end may be the effect of SIGKILL.
-    pub(in crate::job) may_be_killed: bool,
+    pub(crate) may_be_killed: bool,
     /// The shell's working directory; `None` if the shell has ended.
-    pub(in crate::job) cwd: Option<PathBuf>,
-    pub(in crate::job) shell_exited: bool,
+    pub(crate) cwd: Option<PathBuf>,
+    pub(crate) shell_exited: bool,
     /// The status of a shell that has ended, and the processes that have outlived it.
-    pub(in crate::job) shell_status: Option<ExitStatus>,
-    pub(in crate::job) leftovers: Vec<Leftover>,
+    pub(crate) shell_status: Option<ExitStatus>,
+    pub(crate) leftovers: Vec<Leftover>,
 }

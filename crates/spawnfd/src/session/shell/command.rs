@@ -18,7 +18,7 @@ use super::report::{Report, Reports};
 use super::{Completed, Number, Options, Script, ScriptText, SessionTerminal, Shell, permit_all};
 use crate::child::{Started, Usage};
 use crate::error::Result;
-use crate::job::run_state::{ProgramEnd, Supervised};
+use crate::job::{ProgramEnd, Supervised};
 use crate::signal;
 use crate::tree::Tier;
 

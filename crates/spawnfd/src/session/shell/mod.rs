@@ -24,14 +24,14 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, fchmod};
 use spawnfd_guard::process::{Process, Stat, all_processes, is_proc_foreign};
 
-use super::command::{connect_events, start_job};
-use super::engine::{self, EngineOrder, RunHandle};
-use super::run_state::{Connections, RunState};
-use super::{EventOptions, Events, Job, Output, Producer, Run, Source};
 use crate::command::{Command, Stdio};
 use crate::error::{Errno, Error, Result, Stage, errno, from_io};
 use crate::host::descriptors::above_standard;
 use crate::host::per_process::PerProcess;
+use crate::job::{
+    Connections, EngineOrder, EventOptions, Events, Job, Output, Producer, Run, RunHandle, RunState, Source, adopt,
+    connect_events, start_job,
+};
 use crate::limiter::Permit;
 use crate::signal;
 use crate::tree::{Tier, TreeControl};
@@ -197,7 +197,7 @@ impl ThreadCommand {
     /// Drives the command to its end. Leaves the output of background jobs to the engine.
     pub(crate) fn run(self) -> Result<Output> {
         let (output, left) = self.state.run_blocking(Some(self.interrupts.as_fd()), || false)?;
-        left.into_iter().for_each(engine::adopt);
+        left.into_iter().for_each(adopt);
         Ok(output)
     }
 }
