@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ends the program and its process tree.
+//! Ends the program and its process tree, and makes the result of the run.
 
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use spawnfd_guard::process::{Stat, ticks_before, ticks_now};
 
-use super::{LEFTOVER_PAUSES, Phase, RunState};
+use super::{ADOPTED_CHECK_INTERVAL, LEFTOVER_PAUSES, Phase, ProgramEnd, RunState};
 use crate::error::Result;
+use crate::job::holders::{holders, programs};
 use crate::job::limits::Load;
-use crate::job::{Fate, Leftover, Leftovers, Resource, Stop, Stream, leftovers};
+use crate::job::{Drain, Fate, Leftover, Leftovers, Output, Producer, Recorded, Resource, Stop, Stream, leftovers};
 
 /// The pause between two SIGKILLs to a tree that has not ended.
 const KILL_INTERVAL: Duration = Duration::from_millis(20);
@@ -176,6 +178,76 @@ impl RunState {
             leftovers::leftover(stat, resists.unwrap_or(fate))
         };
         left.map(|left| left.into_iter().map(leftover).collect())
+    }
+
+    /// Returns the result. Call this once the result [is available](RunState::is_done).
+    pub(in crate::job) fn finish(&mut self) -> Output {
+        let open: Vec<BorrowedFd<'_>> = self.outputs.iter().flatten().map(|source| source.as_fd()).collect();
+        let drain = if open.is_empty() { Drain::Eof } else { Drain::Cut(holders(&open)) };
+        let programs = if let Drain::Cut(holders) = &drain { programs(holders, &open) } else { Vec::new() };
+        drop(open);
+        let tier = self.tier();
+        // Without an end, the run has given up.
+        let program =
+            self.ended.is_none().then(|| leftovers::unkilled_program(self.pid(), &self.program, self.kill_refused));
+        let others = self.take_leftovers(programs);
+        self.leave_terminal();
+        let status_lost = self.ended.as_ref().is_some_and(|end| end.status.is_none());
+        let ProgramEnd { status, usage, cwd, shell_exited, shell_status, leftovers: of_shell, .. } =
+            self.ended.as_mut().map(std::mem::take).unwrap_or_default();
+        if status_lost && self.stop == Stop::Exited {
+            self.stop = Stop::Lost;
+        }
+        self.adopted = self.running.adopts();
+        if self.adopted {
+            self.phase = Phase::Cut;
+            let none_left = others.as_ref().is_some_and(Vec::is_empty);
+            self.next_check = Instant::now().checked_add(ADOPTED_CHECK_INTERVAL).filter(|_| !none_left);
+        } else {
+            self.outputs = [None, None];
+        }
+        if self.is_read() {
+            self.events = None;
+        }
+        if let Some(consumer) = self.events.as_ref().and_then(Producer::mark_result) {
+            consumer.call();
+        }
+        let (Recorded { stdout, stderr, order, spill }, seen_bytes) = {
+            let mut record = self.record.lock();
+            let closed = (record.close(), record.seen());
+            self.record.announce(record);
+            closed
+        };
+        // Give the limiters' places back before delivering the result, so that the next run can start.
+        self.permits.clear();
+        let cuts = [stdout.cut, stderr.cut];
+        Output {
+            status,
+            status_lost,
+            stop: self.stop,
+            bound: self.options.field(self.stop.name()),
+            omitted_bytes: cuts[0].omitted + cuts[1].omitted,
+            stdout: stdout.bytes,
+            stderr: stderr.bytes,
+            seen_bytes,
+            spill,
+            drain,
+            wall: self.started.elapsed(),
+            usage: usage.unwrap_or_default(),
+            tree: tier,
+            leftovers_unknown: others.is_none(),
+            leftovers: program.into_iter().chain(others.into_iter().flatten()).chain(of_shell).collect(),
+            limit: self.limit.filter(|_| self.stop == Stop::Limit),
+            limits: self.limits.as_ref().map(|limits| limits.enforced.clone()).unwrap_or_default(),
+            started: self.running.started(),
+            shell_exited,
+            shell_status,
+            cwd,
+            input_refused: self.input_refused,
+            program: std::mem::take(&mut self.program),
+            cuts,
+            order,
+        }
     }
 
     /// Sends a signal to the program, or with `tree` to its whole process tree.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a run supervises: a program, or a command inside a session's shell.
+//! The interface of a run to its program, or to a command inside a session's shell.
 
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;

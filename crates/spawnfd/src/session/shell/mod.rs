@@ -186,22 +186,6 @@ pub(crate) struct Script<'a> {
     pub(crate) terminal: Option<&'a SessionTerminal>,
 }
 
-/// A command in a shell that the calling thread drives.
-#[derive(Debug)]
-pub(crate) struct ThreadCommand {
-    state: RunState,
-    interrupts: Arc<OwnedFd>,
-}
-
-impl ThreadCommand {
-    /// Drives the command to its end. Leaves the output of background jobs to the engine.
-    pub(crate) fn run(self) -> Result<Output> {
-        let (output, left) = self.state.run_blocking(Some(self.interrupts.as_fd()), || false)?;
-        left.into_iter().for_each(adopt);
-        Ok(output)
-    }
-}
-
 impl Shell {
     /// Starts the shell, with the state of an earlier one. `name` is the name of its program. `numbers`: a sandbox command
     /// starts the shell's helper. `exported`: variables that the shell gets with its first command. `reports_variables`:
@@ -398,17 +382,23 @@ impl Shell {
         Ok(started)
     }
 
-    /// Starts a command that the calling thread will drive. This saves a switch to the engine's thread and back.
+    /// Starts a command, and returns a function that drives the command to its end in the calling thread. This saves a
+    /// switch to the engine's thread and back.
     pub(crate) fn start_in_thread(
         self: &Arc<Shell>,
         script: &Script<'_>,
         run: &Run,
         permits: Vec<Permit>,
-    ) -> Result<ThreadCommand> {
+    ) -> Result<impl FnOnce() -> Result<Output> + use<>> {
         let interrupts = self.interrupts()?;
         let source = run.input.clone().map(Source::bytes);
         let state = self.begin(script, run, Connections { is_job: true, source, permits, ..Connections::default() })?;
-        Ok(ThreadCommand { state, interrupts })
+        Ok(move || {
+            let (output, left) = state.run_blocking(Some(interrupts.as_fd()), || false)?;
+            // The engine reads the output of background jobs.
+            left.into_iter().for_each(adopt);
+            Ok(output)
+        })
     }
 
     /// The eventfd of commands that run in a thread, without an interrupt of an earlier command.

@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A command that runs inside a session's shell: its status, and its end by signals.
 
-use std::io::PipeReader;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+mod interrupt;
+mod prepare;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::{Errno as IoErrno, ioctl_fionread};
 use rustix::pipe::fcntl_getpipe_size;
-use spawnfd_guard::process::{Process, Stat, ticks_now};
+use spawnfd_guard::process::{Process, Stat};
 
-use super::channel::{Streams, new_pipe};
 use super::report::{Report, Reports};
-use super::{Completed, Number, Options, Script, ScriptText, SessionTerminal, Shell, permit_all};
+use super::{Completed, Options, Shell};
 use crate::child::{Started, Usage};
 use crate::error::Result;
 use crate::job::{ProgramEnd, Supervised};
 use crate::signal;
 use crate::tree::Tier;
-
-/// When a command first checks that the shell has begun with it.
-const FIRST_CHECK: Duration = Duration::from_millis(20);
+use interrupt::{Interrupt, has_pending};
 
 /// How often a running command checks that the shell will still report the command's status.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -41,28 +40,6 @@ const SHELL_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// How long after the first SIGKILL the library also kills processes that may be background jobs of an earlier command.
 const DOUBT_TIMEOUT: Duration = Duration::from_millis(100);
-
-/// How long an interrupt reaches more processes after it has reached the first one.
-const INTERRUPT_TIME: Duration = Duration::from_millis(250);
-
-/// How often an interrupt waits for a process that is starting a program. A subshell that has just started looks the same.
-const MAX_START_WAITS: u32 = 8;
-
-/// How often an interrupt waits for a shell that may be starting a process, or for a process that sleeps in its start.
-const MAX_DOUBT_WAITS: u32 = 3;
-
-/// The age in clock ticks (10 ms) from which a program probably does not end by itself just now.
-const SURE_TICKS: u64 = 2;
-
-/// How often an interrupt sends SIGINT to a shell that runs no other process.
-const MAX_SHELL_INTERRUPTS: u32 = 10;
-
-/// The time that a shell has to react to SIGINT before it gets another one.
-const SHELL_INTERRUPT_PAUSE: Duration = Duration::from_millis(20);
-
-/// The shortest and the longest pause between two searches for such processes.
-const MIN_INTERRUPT_PAUSE: Duration = Duration::from_millis(2);
-const MAX_INTERRUPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How many checks in a row find that the shell waits for a command, although its report of this one is missing, before
 /// the library acts; and the pause between them.
@@ -145,132 +122,7 @@ pub(super) struct ShellCommand {
     is_over: bool,
 }
 
-/// An interrupt (SIGINT) of a command.
-#[derive(Debug, Default)]
-struct Interrupt {
-    /// The programs that have got SIGINT: each process with its name.
-    reached: Vec<(Process, Vec<u8>)>,
-    /// How often the shell has got SIGINT, and when it may get it again.
-    shell: u32,
-    shell_at: Option<Instant>,
-    /// Whether the shell slept beside programs that had run for a while when it got the last SIGINT.
-    is_sure: bool,
-    /// How often the library has waited for a process that was starting a program.
-    waits: u32,
-    /// `None`: no program has got SIGINT yet.
-    ends_at: Option<Instant>,
-    pause: Duration,
-    /// The time of the next search for processes.
-    next: Option<Instant>,
-}
-
-/// The library's ends of a command's standard input, and of its output streams.
-type Pipes = (Option<OwnedFd>, [Option<PipeReader>; 2]);
-
 impl ShellCommand {
-    pub(super) fn prepare(shell: &Arc<Shell>, script: &Script<'_>, has_input: bool) -> Result<(ShellCommand, Pipes)> {
-        let terminal = script.terminal.map(SessionTerminal::number);
-        script.terminal.map(SessionTerminal::reset).transpose()?;
-        let text = match &script.text {
-            ScriptText::Start(number) => return ShellCommand::start(shell, *number),
-            ScriptText::Run(text) => text,
-        };
-        let stdin = (has_input && terminal.is_none()).then(new_pipe).transpose()?;
-        let stdout = terminal.is_none().then(new_pipe).transpose()?;
-        let stderr = (!script.merge && terminal.is_none()).then(new_pipe).transpose()?;
-        let (stdin_file, stdin) = stdin.unzip();
-        let (stdout, stdout_file) = stdout.unzip();
-        let (stderr, stderr_file) = stderr.unzip();
-        let foreground = script.terminal.and_then(|terminal| terminal.foreground_helper(shell));
-        let number = |file: &Option<OwnedFd>| file.as_ref().map(AsRawFd::as_raw_fd);
-        let [stdin_file, stdout_file, stderr_file] =
-            [stdin_file.map(OwnedFd::from), stdout_file.map(OwnedFd::from), stderr_file.map(OwnedFd::from)];
-        let streams = Streams {
-            stdin: number(&stdin_file).or(terminal.filter(|_| has_input)),
-            stdout: number(&stdout_file).or(terminal).unwrap_or(-1),
-            stderr: number(&stderr_file),
-            is_terminal: terminal.is_some(),
-            foreground: foreground.map(|helper| helper.as_raw_fd()),
-        };
-        let mut kept: Vec<OwnedFd> = [stdout_file, stdin_file, stderr_file].into_iter().flatten().collect();
-        let mut command = ShellCommand::new(shell, Number::random());
-        let mut state = shell.shared.lock();
-        if let (Some(channel), Some(dialect)) = (&state.channel, state.dialect) {
-            let mut paths = state.paths.clone();
-            if let Some(holder) = &state.holder {
-                // See the same call in `Shell::start`.
-                kept.iter().map(AsFd::as_fd).try_for_each(|pipe| permit_all(&pipe))?;
-                let far_end = script.terminal.map(|terminal| terminal.far_end().as_fd());
-                let files: Vec<BorrowedFd<'_>> =
-                    kept.iter().map(AsFd::as_fd).chain(far_end).chain(foreground).collect();
-                let numbers = holder.command_numbers(&files);
-                holder.hold(&numbers)?;
-                paths = paths.with(numbers.iter().copied());
-                command.held = Some(numbers);
-                command.awaited_answers = 1;
-                // The helper has its own copies.
-                kept.clear();
-            }
-            // A shell that is about to exit runs no further text. The command reads the end of the status pipe.
-            command.is_sent = state.is_closing;
-            if !state.is_closing {
-                let number = command.reports.number();
-                channel.prepare(&paths, (dialect, &state.options, number), &streams, text)?;
-            }
-            command.status = Some(channel.status()?);
-            state.is_busy = true;
-        }
-        drop(state);
-        command.files = kept;
-        command.returns_to = text.cwd.and(text.directory).map(Path::to_owned);
-        Ok((command, (stdin.map(Into::into), [stdout, stderr])))
-    }
-
-    /// The start of the shell, which runs its first text by itself.
-    fn start(shell: &Arc<Shell>, number: Number) -> Result<(ShellCommand, Pipes)> {
-        let mut command = ShellCommand::new(shell, number);
-        let mut state = shell.shared.lock();
-        if let Some(channel) = &state.channel {
-            command.status = Some(channel.status()?);
-            state.is_busy = true;
-        }
-        drop(state);
-        (command.is_start, command.is_sent) = (true, true);
-        Ok((command, (None, [None, None])))
-    }
-
-    fn new(shell: &Arc<Shell>, number: Number) -> ShellCommand {
-        ShellCommand {
-            shell: shell.clone(),
-            is_start: false,
-            returns_to: None,
-            status: None,
-            reports: Reports::new(number),
-            files: Vec::new(),
-            held: None,
-            awaited_answers: 0,
-            is_sent: false,
-            is_closed: false,
-            ends_shell: false,
-            began: ticks_now(),
-            idle_checks: 0,
-            seen_lines: 0,
-            seen_interrupts: 0,
-            busy_from: None,
-            read_again_at: None,
-            answer_checks: 0,
-            next_check: Instant::now().checked_add(FIRST_CHECK),
-            terminate_at: None,
-            interrupt: None,
-            is_signaled: false,
-            delivery: None,
-            killed: None,
-            dying: Vec::new(),
-            dying_at: None,
-            is_over: false,
-        }
-    }
-
     /// Ends the command with its shell. The status of the shell is not that of the command.
     fn finish_without_report(&mut self) -> ProgramEnd {
         let shell_exited = self.shell.status().is_some() || !self.shell.is_running();
@@ -304,7 +156,7 @@ impl ShellCommand {
         let now = Instant::now();
         let [next, last] = self.delivery.get_or_insert([now, now + DELIVERY_TIMEOUT]);
         *next = now + DELIVERY_INTERVAL;
-        now < *last && has_signal(shell.process.pid, PENDING, signal::INT)
+        now < *last && has_pending(shell.process.pid, signal::INT)
     }
 
     /// Whether processes of a killed command are left. A process may have forked just before its SIGKILL, so this kills
@@ -433,93 +285,6 @@ impl ShellCommand {
         let state = self.shell.shared.lock();
         let has_begun = || state.channel.as_ref().map_or(state.had_begun, |channel| channel.has_begun());
         self.is_sent && (self.is_start || has_begun())
-    }
-
-    /// Sends SIGINT to the shell and to the processes of the command, to each program once.
-    ///
-    /// A shell that is just starting a process may lose its own signal, and so may one whose program ends by itself. So the
-    /// library looks for further programs until it has reached one, and [`INTERRUPT_TIME`] longer. Unless the shell has
-    /// certainly got the signal, it interrupts the shell again.
-    fn continue_interrupt(&mut self, now: Instant) {
-        let Some(mut interrupt) = self.interrupt.take() else { return };
-        if self.has_begun()
-            && !self.has_unread_report()
-            && let Some(shell) = self.shell.process()
-        {
-            // A shell that sleeps has started all processes that it waits for.
-            let stat = Stat::read(shell.process.pid);
-            let sleeps = stat.as_ref().is_some_and(Stat::is_sleeping);
-            let foreground: Vec<Stat> = self.foreground().collect();
-            let children = || foreground.iter().filter(|stat| stat.parent == shell.process.pid);
-            // After a signal that the shell has certainly taken, it may run a trap.
-            let is_due = interrupt.reached.is_empty() || !interrupt.is_sure;
-            // Around a fork, bash may lose SIGINT, or die of it. A process that is starting a program loses the signal until
-            // it has removed the shell's handler. So wait until the shell sleeps, and the processes have started their
-            // programs: parents get the signal before their children, and the last process of a pipeline before the
-            // others. A subshell of bash keeps the handler, but it has children, sleeps, or has used CPU time.
-            let in_doubt = interrupt.waits < MAX_DOUBT_WAITS;
-            let has_child = |stat: &Stat| foreground.iter().any(|other| other.parent == stat.process.pid);
-            let is_starting = |child: &Stat| {
-                stat.as_ref().is_some_and(|stat| stat.name() == child.name())
-                    && (in_doubt || !child.is_sleeping())
-                    && child.cpu == 0
-                    && !has_child(child)
-                    && has_signal(child.process.pid, CAUGHT, signal::INT)
-            };
-            let is_forking = interrupt.shell == 0 && in_doubt && !sleeps;
-            let waits = interrupt.waits < MAX_START_WAITS && (is_forking || foreground.iter().any(is_starting));
-            interrupt.waits += u32::from(waits);
-            let may_signal = !waits && interrupt.shell < MAX_SHELL_INTERRUPTS;
-            if is_due && may_signal && interrupt.shell_at.is_none_or(|at| at <= now) {
-                // The shell gets the signal before its children. If a child ended first, the shell would go on.
-                shell.process.signal(signal::INT);
-                self.is_signaled = true;
-                // If a program ends by itself at this moment, bash goes on.
-                let youngest = children().map(|child| child.process.start).max();
-                interrupt.is_sure = sleeps && youngest.is_some_and(|start| start + SURE_TICKS < ticks_now());
-                interrupt.shell += 1;
-                interrupt.shell_at = now.checked_add(SHELL_INTERRUPT_PAUSE);
-            }
-            for stat in foreground.into_iter().filter(|_| !waits) {
-                let program = (stat.process, stat.name().to_vec());
-                if !interrupt.reached.contains(&program) {
-                    stat.process.signal(signal::INT);
-                    interrupt.reached.push(program);
-                    interrupt.ends_at = interrupt.ends_at.or_else(|| now.checked_add(INTERRUPT_TIME));
-                }
-            }
-        }
-        let is_final = interrupt.is_sure || interrupt.shell >= MAX_SHELL_INTERRUPTS;
-        let is_over = is_final && interrupt.ends_at.is_some_and(|at| at <= now);
-        interrupt.pause = (interrupt.pause * 2).clamp(MIN_INTERRUPT_PAUSE, MAX_INTERRUPT_PAUSE);
-        interrupt.next = now.checked_add(interrupt.pause);
-        self.interrupt = Some(interrupt).filter(|_| !is_over);
-    }
-
-    /// Kills the processes of the command, and returns them. In the clock tick of 10 ms in which the command began, a
-    /// background job of an earlier command may have started. `spares_doubtful` spares what may be such a job.
-    fn kill_processes(&self, spares_doubtful: bool) -> Vec<Process> {
-        let found: Vec<Stat> = self.processes().collect();
-        let in_doubt = |stat: &Stat| stat.process.start <= self.began && ignores_sigint(stat.process.pid);
-        // A process whose parent belongs to the command is not in doubt.
-        let has_parent = |stat: &Stat| found.iter().any(|other| other.process.pid == stat.parent && !in_doubt(other));
-        let spares = |stat: &Stat| spares_doubtful && in_doubt(stat) && !has_parent(stat);
-        let found: Vec<Process> = without_jobs(found.iter().cloned(), spares).map(|stat| stat.process).collect();
-        for process in &found {
-            process.signal(signal::KILL);
-        }
-        found
-    }
-
-    /// The processes that have started since the command began, except those that belong to an earlier background job.
-    fn processes(&self) -> impl Iterator<Item = Stat> + use<> {
-        let began = self.began;
-        without_jobs(self.shell.processes(), move |stat| stat.process.start < began)
-    }
-
-    /// The processes of the command, except background jobs.
-    fn foreground(&self) -> impl Iterator<Item = Stat> + use<> {
-        self.processes().filter(|stat| !ignores_sigint(stat.process.pid))
     }
 }
 
@@ -745,35 +510,4 @@ impl Drop for ShellCommand {
         drop(state);
         self.shell.kill();
     }
-}
-
-/// Removes the background jobs that `is_job` finds, and their descendants. Parents come before their children.
-fn without_jobs(
-    processes: impl IntoIterator<Item = Stat>,
-    is_job: impl Fn(&Stat) -> bool,
-) -> impl Iterator<Item = Stat> {
-    let mut jobs = Vec::new();
-    processes.into_iter().filter(move |stat| {
-        let belongs_to_job = jobs.contains(&stat.parent) || is_job(stat);
-        jobs.extend(belongs_to_job.then_some(stat.process.pid));
-        !belongs_to_job
-    })
-}
-
-/// The lines of /proc/PID/status with signals that a process ignores, that it has a handler for, and that it has not
-/// received yet.
-const IGNORED: &[&str] = &["SigIgn:"];
-const CAUGHT: &[&str] = &["SigCgt:"];
-const PENDING: &[&str] = &["SigPnd:", "ShdPnd:"];
-
-/// Whether a process ignores SIGINT. A shell without job control makes its background jobs ignore SIGINT.
-fn ignores_sigint(pid: i32) -> bool {
-    has_signal(pid, IGNORED, signal::INT)
-}
-
-/// Whether one of these sets of a process contains a signal.
-fn has_signal(pid: i32, sets: &[&str], signal: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let found = status.lines().filter_map(|line| sets.iter().find_map(|set| line.strip_prefix(set)));
-    found.filter_map(|set| u64::from_str_radix(set.trim(), 16).ok()).any(|set| set & 1 << (signal - 1) != 0)
 }
