@@ -663,7 +663,7 @@ impl EngineState {
                 self.handle_event(RunEvent { id, fd_kind: RunFd::Stdout, hung_up: true });
                 return self.handle_event(RunEvent { id, fd_kind: RunFd::Stderr, hung_up: true });
             }
-            EngineOrder::Signal { signal, tree } => run.signal(signal, tree),
+            EngineOrder::Signal { signal, tree } => run.running.signal(signal, tree),
             EngineOrder::Resize(size) => run.resize(size),
         }
         self.finish_if_done(id, outcome);

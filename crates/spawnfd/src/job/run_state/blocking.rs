@@ -86,7 +86,7 @@ impl RunState {
             }
             if let (Some(eventfd), 1..) = (interrupts, fds[4].revents) {
                 let _ = rustix::io::read(eventfd, &mut [0; 8]);
-                self.signal(crate::signal::INT, true);
+                self.running.signal(crate::signal::INT, true);
             }
             for (fd_kind, abi::pollfd { revents, .. }) in RunFd::ALL.into_iter().zip(fds) {
                 if revents != 0 {

@@ -154,11 +154,6 @@ impl RunState {
         self.running.survivors(&[]).is_none_or(|left| !left.is_empty())
     }
 
-    /// Whether processes have outlived the program that the run will kill. They may still end by themselves.
-    pub(super) fn awaits_leftovers(&mut self) -> bool {
-        self.options.leftovers == Leftovers::Kill && self.any_survive()
-    }
-
     /// Returns the processes that have outlived the program, with their fates. `None`: the library cannot search for
     /// such processes. `holders`: processes that have the run's pipes open.
     pub(super) fn take_leftovers(&mut self, mut holders: Vec<Stat>) -> Option<Vec<Leftover>> {
@@ -248,11 +243,6 @@ impl RunState {
             cuts,
             order,
         }
-    }
-
-    /// Sends a signal to the program, or with `tree` to its whole process tree.
-    pub(in crate::job) fn signal(&mut self, signal: i32, tree: bool) {
-        self.running.signal(signal, tree);
     }
 }
 

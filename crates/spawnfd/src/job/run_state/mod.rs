@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::limits::LimitMonitor;
-use super::{Feed, FeedStatus, Keep, Limit, Producer, Pty, Record, Run, Source, Stop, Stream};
+use super::{Feed, FeedStatus, Keep, Leftovers, Limit, Producer, Pty, Record, Run, Source, Stop, Stream};
 use crate::child::Child;
 use crate::error::Result;
 use crate::host::per_process::PerProcess;
@@ -112,7 +112,7 @@ enum Phase {
 /// A running program, its pipes, and their output so far.
 #[derive(Debug)]
 pub(crate) struct RunState {
-    running: Box<dyn Supervised>,
+    pub(super) running: Box<dyn Supervised>,
     program: String,
     started: Instant,
     phase: Phase,
@@ -384,8 +384,8 @@ impl RunState {
                 self.next_check = now.checked_add(ADOPTED_CHECK_INTERVAL).filter(|_| any_left);
             }
             Phase::Draining { until, check: (_, pause) } if until.is_none_or(|until| now < until) => {
-                // The run has read its pipes.
-                self.phase = if self.awaits_leftovers() {
+                // The run has read its pipes. Processes that it will kill may still end by themselves.
+                self.phase = if self.options.leftovers == Leftovers::Kill && self.any_survive() {
                     let next = (pause * 2).min(LEFTOVER_PAUSES.1);
                     Phase::Draining { until, check: (now + pause, next) }
                 } else {

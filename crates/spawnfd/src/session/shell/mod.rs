@@ -117,7 +117,7 @@ impl ShellProcess {
 }
 
 /// The state of the shell between two commands.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ShellState {
     has_ended: bool,
     /// The library ends the shell's input after the running command.
@@ -228,8 +228,8 @@ impl Shell {
         let pid = job.id() as i32;
         let process = holder.is_none().then(|| ShellProcess::read(pid, pid, job.tier() == Tier::Subreaper));
         let options = Options { exported: exported.to_vec(), ..Options::default() };
-        let state = ShellState { channel: Some(channel), paths, holder, process, options, ..ShellState::ended(false) };
-        let shared = Arc::new(PerProcess::for_this_process(state, || ShellState::ended(true)));
+        let state = ShellState { channel: Some(channel), paths, holder, process, options, ..ShellState::default() };
+        let shared = Arc::new(PerProcess::for_this_process(state, ShellState::ended));
         let on_end = shared.clone();
         job.when_done(move || {
             let mut state = on_end.lock();
@@ -499,25 +499,9 @@ impl Shell {
 }
 
 impl ShellState {
-    /// The state of a shell without files.
-    fn ended(has_ended: bool) -> ShellState {
-        ShellState {
-            has_ended,
-            is_closing: false,
-            channel: None,
-            had_begun: false,
-            paths: Paths::own(),
-            dialect: None,
-            holder: None,
-            process: None,
-            end: None,
-            is_busy: false,
-            abandoned: Vec::new(),
-            run: None,
-            cpu: Duration::ZERO,
-            last: None,
-            options: Options::default(),
-        }
+    /// The state of a shell that has ended.
+    fn ended() -> ShellState {
+        ShellState { has_ended: true, ..ShellState::default() }
     }
 }
 
@@ -535,7 +519,7 @@ mod tests {
     fn a_command_for_a_shell_that_has_just_ended_reports_the_shells_status() {
         let job = Command::new("sh").args(["-c", "exit 7"]).start(&Run::new()).expect("started");
         job.wait().expect("waited");
-        let shared = Arc::new(PerProcess::for_this_process(ShellState::ended(true), || ShellState::ended(true)));
+        let shared = Arc::new(PerProcess::for_this_process(ShellState::ended(), ShellState::ended));
         let shell = Arc::new(Shell { name: "sh".to_owned(), job, shared });
         let text = Text { text: b"echo no", cwd: None, env: &[], directory: None };
         let script = Script { text: ScriptText::Run(text), merge: false, terminal: None };
