@@ -307,7 +307,7 @@ impl Command<'_> {
 }
 
 /// Returns the argument `connect` of [`start_job`] for a caller that wants events.
-pub(super) fn connect_events(options: EventOptions) -> impl FnOnce(&RunHandle) -> (Option<Producer>, Events) {
+pub(crate) fn connect_events(options: EventOptions) -> impl FnOnce(&RunHandle) -> (Option<Producer>, Events) {
     move |handle| {
         let (producer, events) = events(options, handle.callback(EngineOrder::Read));
         (Some(producer), events)
@@ -316,7 +316,7 @@ pub(super) fn connect_events(options: EventOptions) -> impl FnOnce(&RunHandle) -
 
 /// Starts a run with a handle. `begin` starts the program. If the caller wants output while the program runs, `connect`
 /// creates an event queue, and returns the producer for the engine and the consumer for the caller.
-pub(super) fn start_job<E>(
+pub(crate) fn start_job<E>(
     run: &Run,
     connections: Connections,
     connect: impl FnOnce(&RunHandle) -> (Option<Producer>, E),

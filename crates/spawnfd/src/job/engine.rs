@@ -69,10 +69,10 @@ impl RunHandle {
     /// Ends the program and its process tree, if the program still runs, as a timeout would. The library still calls
     /// the callback, with the output so far.
     pub fn cancel(&self) {
-        self.order(EngineOrder::End { grace: None, sent: false });
+        self.order(EngineOrder::End { grace: None });
     }
 
-    pub(super) fn order(&self, order: EngineOrder) {
+    pub(crate) fn order(&self, order: EngineOrder) {
         let Some(engine) = self.engine.upgrade() else { return };
         let mut inbox = engine.inbox.lock();
         // In a forked copy of the host, `over` is set: the copy has no engine thread, and the program is not its
@@ -130,10 +130,9 @@ impl RunHandle {
 
 /// An order from a handle to its run.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum EngineOrder {
-    /// End the program, with this time between SIGTERM and SIGKILL. `None`: the run's own grace time. `sent`: the
-    /// handle has sent SIGTERM to the tree.
-    End { grace: Option<Duration>, sent: bool },
+pub(crate) enum EngineOrder {
+    /// End the program, with this time between SIGTERM and SIGKILL. `None`: the run's own grace time.
+    End { grace: Option<Duration> },
     /// Check for input to write.
     Feed,
     /// Check for output to read.
@@ -268,7 +267,7 @@ pub(super) fn submit<T>(
 }
 
 /// Watches a run that has its result, until the run is over. If the run cannot be watched, drops it.
-pub(super) fn adopt(run: RunState) {
+pub(crate) fn adopt(run: RunState) {
     let Ok(mut expected) = expect_run() else { return };
     expected.was_added = expected.engine.add(expected.id, run, None).is_ok();
 }
@@ -656,12 +655,7 @@ impl EngineState {
         let run = &mut entry.run;
         let mut outcome = Ok(());
         match order {
-            EngineOrder::End { grace, sent } => {
-                if sent {
-                    run.note_sigterm();
-                }
-                outcome = perform_step(|| run.end(Stop::Cancelled, grace));
-            }
+            EngineOrder::End { grace } => outcome = perform_step(|| run.end(Stop::Cancelled, grace)),
             EngineOrder::Feed => return self.handle_event(RunEvent { id, fd_kind: RunFd::Stdin, hung_up: false }),
             EngineOrder::Read => {
                 // The edge-triggered event of unread output does not come again, so read until the pipe is empty, as
@@ -669,8 +663,7 @@ impl EngineState {
                 self.handle_event(RunEvent { id, fd_kind: RunFd::Stdout, hung_up: true });
                 return self.handle_event(RunEvent { id, fd_kind: RunFd::Stderr, hung_up: true });
             }
-            EngineOrder::Signal { signal, tree: true } => run.signal_tree(signal),
-            EngineOrder::Signal { signal, tree: false } => run.signal(signal),
+            EngineOrder::Signal { signal, tree } => run.running.signal(signal, tree),
             EngineOrder::Resize(size) => run.resize(size),
         }
         self.finish_if_done(id, outcome);

@@ -35,7 +35,7 @@ use spawnfd_guard::process::Stat;
 #[must_use = "dropping a job ends its program"]
 #[derive(Debug)]
 pub struct Job {
-    pub(super) handle: RunHandle,
+    pub(crate) handle: RunHandle,
     pub(super) pid: u32,
     pub(super) state: Arc<JobState>,
     pub(super) record: Arc<SharedRecord>,
@@ -45,7 +45,7 @@ pub struct Job {
     pub(super) output_limit: u64,
     pub(super) tier: Tier,
     /// If the run has limits, those of a command in this job's shell.
-    pub(super) command_limits: Option<Box<LimitMonitor>>,
+    pub(crate) command_limits: Option<Box<LimitMonitor>>,
     /// The program, if dropping the handle sends SIGTERM.
     pub(super) program: Option<SharedProgram>,
     /// Dropping the handle ends the program; `detach` clears this.
@@ -286,7 +286,7 @@ impl Job {
     }
 
     /// How far control of the process tree reaches.
-    pub(super) fn tier(&self) -> Tier {
+    pub(crate) fn tier(&self) -> Tier {
         self.tier
     }
 
@@ -301,7 +301,7 @@ impl Job {
     /// Ends the program and its process tree: sends SIGTERM, and SIGKILL after `grace`. The result's `stop` is
     /// [`Stop::Cancelled`](crate::job::Stop::Cancelled).
     pub fn stop(&self, grace: Duration) {
-        self.handle.order(EngineOrder::End { grace: Some(grace), sent: false });
+        self.handle.order(EngineOrder::End { grace: Some(grace) });
     }
 
     /// Sends a signal to the program, or with `tree` to its whole process tree. Signal 0 sends nothing, as in kill(2).
@@ -322,14 +322,14 @@ impl Job {
 
     /// Lets the tree find and remember its processes. Call this before the program or one of them is made to end by another
     /// way than the job's: their children may have left the session.
-    pub(super) fn remember_members(&self) {
+    pub(crate) fn remember_members(&self) {
         if let Some(program) = self.program.as_ref().filter(|_| self.handle.is_driven()) {
             program.remember_members();
         }
     }
 
     /// The processes that have outlived the program, if the job has adopted them.
-    pub(super) fn survivors(&self) -> Vec<Stat> {
+    pub(crate) fn survivors(&self) -> Vec<Stat> {
         let program = self.program.as_ref().filter(|_| self.handle.is_driven());
         program.map_or_else(Vec::new, SharedProgram::survivors)
     }
@@ -344,8 +344,8 @@ impl Drop for Job {
     fn drop(&mut self) {
         if self.ends_on_drop {
             // The process may end before the engine carries out the order, so send the first signal here.
-            let sent = self.handle.is_driven() && self.program.as_ref().is_some_and(SharedProgram::terminate);
-            self.handle.order(EngineOrder::End { grace: None, sent });
+            self.program.iter().filter(|_| self.handle.is_driven()).for_each(SharedProgram::terminate);
+            self.handle.order(EngineOrder::End { grace: None });
         }
         // The engine may have a reference to this state for a moment longer. Take the result out now, so that its
         // spill file is released.

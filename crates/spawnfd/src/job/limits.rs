@@ -474,7 +474,7 @@ impl MaxLoad {
 
 /// The limits of a run that the library checks while it runs and at its end.
 #[derive(Debug)]
-pub(super) struct LimitMonitor {
+pub(crate) struct LimitMonitor {
     pub(super) enforced: Vec<Limit>,
     /// The limit that a check of this monitor has found reached.
     reached: Arc<OnceLock<Limit>>,
@@ -527,7 +527,7 @@ impl LimitMonitor {
 
     /// The monitor of a command in the shell whose run this monitor belongs to, or of another command in that shell.
     /// The run of the shell enforces the limits. The monitor of a command finds out whether one has ended the command.
-    pub(super) fn for_command(&self) -> LimitMonitor {
+    pub(crate) fn for_command(&self) -> LimitMonitor {
         LimitMonitor {
             enforced: self.enforced.clone(),
             reached: Arc::default(),
@@ -544,7 +544,7 @@ impl LimitMonitor {
     }
 
     /// For a command in a shell: whether the run of the shell has reached a limit.
-    pub(super) fn shell_has_reached(&self) -> bool {
+    pub(crate) fn shell_has_reached(&self) -> bool {
         self.reached_by_shell.as_ref().is_some_and(|reached| reached.get().is_some())
     }
 

@@ -12,7 +12,7 @@
 // - `events.rs`: a bounded queue from the engine to a consumer that wants output while the program runs.
 // - `input.rs`: the program's input. `pty.rs`: a terminal as all three streams.
 //
-// `shell/` runs a command inside the shell of a session.
+// `run_state/supervised.rs` has the interface of what a run supervises: a program, or a command inside a shell.
 //
 // `futures.rs` lets tasks wait for runs and events, and `child_future.rs` for a child. `driven.rs` polls futures in the
 // engine's thread. `tokio.rs` implements tokio's read and write traits.
@@ -41,7 +41,6 @@ mod record;
 mod run_state;
 #[cfg(feature = "serde")]
 pub(crate) mod serialize;
-pub(crate) mod shell;
 pub(crate) mod spill;
 #[cfg(feature = "serde")]
 pub(crate) mod stored;
@@ -51,23 +50,27 @@ mod text;
 mod tokio;
 
 pub use crate::bytes::SharedBytes;
+pub(crate) use command::{connect_events, start_job};
 pub use engine::RunHandle;
-pub(crate) use engine::end_if_idle;
+pub(crate) use engine::{EngineOrder, adopt, end_if_idle};
+pub(crate) use events::Producer;
+use events::events;
 pub use events::{Event, EventOptions, Events, Until, WhenFull};
-use events::{Producer, events};
 pub use exit_error::ExitError;
 pub use handle::Job;
 pub(crate) use helpers::end_idle_helpers;
-use input::{Feed, FeedStatus, InputWriter, Source};
+pub(crate) use input::Source;
+use input::{Feed, FeedStatus, InputWriter};
 use limits::{Limit, Limits, Resource};
 pub use lines::LineEnd;
 pub use options::{Leftovers, Run};
 pub use output::{Drain, Fate, Leftover, Omitted, Output, Piece, Stop};
-use pty::Pty;
+pub(crate) use pty::Pty;
 pub use pty::TerminalSize;
 pub use reader::{OutputReader, ReadStatus};
 pub use record::{Chunk, Stream};
 use record::{Keep, Record, Recorded};
+pub(crate) use run_state::{Connections, ProgramEnd, RunState, Supervised};
 pub use spill::{Spill, SpillEnd, SpillFile, Spilled};
 pub use text::{Decoder, text_of};
 #[cfg(feature = "tokio")]

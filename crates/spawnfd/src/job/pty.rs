@@ -113,7 +113,7 @@ impl Pty {
     }
 
     /// Restores the size that this process has set last, if a program has changed it.
-    pub(super) fn restore_size(&self) -> Result<()> {
+    pub(crate) fn restore_size(&self) -> Result<()> {
         let set = self.0.size.load(Ordering::Relaxed);
         let size = TerminalSize::new((set >> 16) as u16, set as u16);
         let is_changed =

@@ -5,6 +5,7 @@
 
 pub(crate) mod options;
 mod saved;
+mod shell;
 pub(crate) mod side;
 mod text;
 
@@ -26,12 +27,12 @@ use crate::error::{Errno, Error, Result, Stage, from_io};
 use crate::host::per_process::PerProcess;
 use crate::job::futures::permit_until;
 use crate::job::limits::Limits;
-use crate::job::shell::{Completed, HolderNumbers, Restored, Script, ScriptText, SessionTerminal, Shell, Text};
 use crate::job::{EventOptions, Events, Job, Leftovers, Output, Run, Stop, TerminalSize, Until};
 use crate::limiter::{Limiter, Permit};
 use crate::signal::{self, SignalSet};
 use crate::tree::Survivor;
 use saved::Continued;
+use shell::{Completed, HolderNumbers, Restored, Script, ScriptText, SessionTerminal, Shell, Text};
 
 /// A shell that stays open and runs one command after the other: bash or dash.
 ///
@@ -217,7 +218,7 @@ impl Session {
     pub fn run(&self, text: impl Into<CommandText>, run: &Run) -> Result<Output> {
         let text = text.into();
         let permits = self.permits(&text, run)?;
-        self.start_script(&text, run, |shell, script| shell.start_in_thread(script, run, permits))?.run()
+        self.start_script(&text, run, |shell, script| shell.start_in_thread(script, run, permits))?()
     }
 
     /// The same as [`run`](Session::run), as a lazy future. Dropping the future ends the command.
@@ -696,7 +697,7 @@ mod tests {
         // Without the check, which would restart the shell.
         let start = |shell: &Arc<Shell>, script: &Script<'_>| shell.start_in_thread(script, &Run::new(), Vec::new());
         let command = session.start_script(&"echo no".into(), &Run::new(), start).expect("started");
-        let output = command.run().expect("a result");
+        let output = command().expect("a result");
         assert_eq!((output.stop, output.code(), output.shell_exited), (Stop::Lost, None, true), "{output:?}");
         assert_eq!(session.run("echo next", &Run::new()).expect("a result").stdout, b"next\n");
     }

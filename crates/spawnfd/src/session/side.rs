@@ -6,11 +6,11 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
+use super::shell::file_with;
 use super::{Session, not_ours};
 use crate::command::Command;
 use crate::env::Env;
 use crate::error::{Errno, Error, Result, Stage};
-use crate::job::shell::file_with;
 use crate::job::{Output, Run};
 
 /// The descriptor of [`READ`] that has the saved variables and umask.

@@ -22,7 +22,7 @@ impl RunState {
     /// intervals. If the eventfd `interrupts` is readable, sends SIGINT to the program.
     ///
     /// Also returns the run if it is not over: a command's background jobs still have its pipes.
-    pub(in crate::job) fn run_blocking(
+    pub(crate) fn run_blocking(
         mut self,
         interrupts: Option<BorrowedFd<'_>>,
         mut interrupted: impl FnMut() -> bool,
@@ -43,7 +43,7 @@ impl RunState {
         let mut last_check = self.started;
         while !self.is_done() {
             let now = Instant::now();
-            ignored_until.take_if(|until| self.status.is_some() || *until <= now);
+            ignored_until.take_if(|until| self.ended.is_some() || *until <= now);
             let is_watched = |fd_kind: RunFd| ignored_until.is_none() || fd_kind == RunFd::Process;
             // poll(2) ignores negative descriptor numbers, which stand for unwatched descriptors.
             let fds = RunFd::ALL.map(|fd_kind| match self.watched(fd_kind).filter(|_| is_watched(fd_kind)) {
@@ -86,7 +86,7 @@ impl RunState {
             }
             if let (Some(eventfd), 1..) = (interrupts, fds[4].revents) {
                 let _ = rustix::io::read(eventfd, &mut [0; 8]);
-                self.signal_tree(crate::signal::INT);
+                self.running.signal(crate::signal::INT, true);
             }
             for (fd_kind, abi::pollfd { revents, .. }) in RunFd::ALL.into_iter().zip(fds) {
                 if revents != 0 {

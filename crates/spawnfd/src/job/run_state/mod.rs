@@ -5,34 +5,25 @@ mod blocking;
 mod ending;
 mod output;
 mod program;
+mod supervised;
 
 use std::io::PipeReader;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::process::ExitStatus;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use spawnfd_guard::process::Stat;
-use spawnfd_guard::sys as guard_sys;
-use spawnfd_sys::call::pidfd_send_signal;
-
-use super::holders::{holders, programs};
 use super::limits::LimitMonitor;
-use super::{
-    Drain, Feed, FeedStatus, Keep, Leftovers, Limit, Output, Producer, Pty, Record, Recorded, Run, Source, Stop,
-    Stream, leftovers,
-};
+use super::{Feed, FeedStatus, Keep, Leftovers, Limit, Producer, Pty, Record, Run, Source, Stop, Stream};
 use crate::child::Child;
 use crate::error::Result;
-use crate::host::descriptors::CheckedFd;
-use crate::host::features;
 use crate::host::per_process::PerProcess;
 use crate::limiter::Permit;
 use crate::sandbox::SandboxDescriptor;
-use crate::signal::TERM;
 use crate::tree::{Tier, Tree};
 pub(super) use output::OutputSource;
-pub(super) use program::Program;
+use program::Program;
+pub(super) use program::SharedProgram;
+pub(crate) use supervised::{ProgramEnd, Supervised};
 
 /// The descriptor that an event is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,62 +40,6 @@ impl RunFd {
     /// The descriptor of an output stream.
     pub(super) fn of(stream: Stream) -> RunFd {
         [RunFd::Stdout, RunFd::Stderr][stream.index()]
-    }
-}
-
-/// The process tree of a run. The thread that drives the run uses it, and the thread that drops the job's handle.
-#[derive(Debug)]
-struct SharedTree(Arc<Mutex<Option<Tree>>>);
-
-impl SharedTree {
-    fn new(tree: Option<Tree>) -> SharedTree {
-        SharedTree(Arc::new(Mutex::new(tree)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Tree>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self) -> Option<Tree> {
-        self.lock().take()
-    }
-}
-
-/// The program and the tree of a run, for a job's handle that ends them without the engine.
-#[derive(Clone, Debug)]
-pub(super) struct SharedProgram {
-    pid: u32,
-    /// See [`RunState::home`].
-    home: i32,
-    pidfd: Weak<CheckedFd>,
-    tree: Weak<Mutex<Option<Tree>>>,
-}
-
-impl SharedProgram {
-    /// Sends SIGTERM to the program and its tree, if the program runs. Returns whether the program has got it.
-    pub(super) fn terminate(&self) -> bool {
-        let (Some(pidfd), Some(tree)) = (self.pidfd.upgrade(), self.tree.upgrade()) else { return false };
-        let tree = SharedTree(tree);
-        let mut tree = tree.lock();
-        // After the program's end, the run decides about the other processes of the tree.
-        let Some(pidfd) = pidfd.get().filter(|pidfd| !guard_sys::wait_for_end(pidfd.as_raw_fd(), 0)) else {
-            return false;
-        };
-        let tree = tree.get_or_insert_with(|| Tree::of_started(self.pid, pidfd.as_fd(), self.home, 0));
-        tree.signal_all(TERM) || pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), TERM).is_ok()
-    }
-
-    /// Lets the tree find and remember its processes before the program, or one of them, is made to end.
-    pub(super) fn remember_members(&self) {
-        if let Some(tree) = self.tree.upgrade() {
-            SharedTree(tree).lock().as_mut().map(Tree::remember_members);
-        }
-    }
-
-    /// The running processes of the tree, except the program.
-    pub(super) fn survivors(&self) -> Vec<Stat> {
-        let tree = self.tree.upgrade().map(SharedTree);
-        tree.and_then(|tree| tree.lock().as_mut().and_then(Tree::try_survivors)).unwrap_or_default()
     }
 }
 
@@ -177,21 +112,11 @@ enum Phase {
 
 /// A running program, its pipes, and their output so far.
 #[derive(Debug)]
-pub(super) struct RunState {
-    running: Program,
-    /// The process tree of a child. If the caller prepared none, the first use creates it. A job's handle has a
-    /// reference.
-    tree: SharedTree,
-    /// The last time at which the program certainly had its pid, in the unit of
-    /// [`ticks_now`](spawnfd_guard::process::ticks_now).
-    alive_at: u64,
-    /// The session of this process when the program was started, as [`Tree::own_session`] returns it.
-    home: i32,
+pub(crate) struct RunState {
+    pub(super) running: Box<dyn Supervised>,
     program: String,
     started: Instant,
     phase: Phase,
-    /// The deadline for a parked process to accept the request.
-    begins_by: Option<Instant>,
     /// The time without output after which the run ends the program, and the time of the next check.
     idle: Option<(Duration, Instant)>,
     /// The options of the run, without its input.
@@ -203,8 +128,6 @@ pub(super) struct RunState {
     limit: Option<Limit>,
     /// This run has sent SIGTERM to the program.
     sigterm_sent: bool,
-    /// True if the job's handle has sent SIGTERM to the tree.
-    handle_sent_sigterm: bool,
     /// The time of this run's first SIGKILL, in the unit of
     /// [`ticks_now`](spawnfd_guard::process::ticks_now).
     killed_at: Option<u64>,
@@ -212,10 +135,8 @@ pub(super) struct RunState {
     kill_refused: bool,
     /// SIGKILL has not ended the program in time, so the run ends without the program's status.
     given_up: bool,
-    /// A search after the program's end has found that no process outlives the program.
-    none_survive: bool,
-    /// Set once the program has ended; `Some(None)`: other code of the host has reaped it.
-    status: Option<Option<ExitStatus>>,
+    /// Set once the program has ended.
+    ended: Option<ProgramEnd>,
     feed: Option<Feed>,
     input_refused: bool,
     /// `None`: the run no longer reads the stream.
@@ -237,24 +158,24 @@ const ADOPTED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The parts of a run besides its program.
 #[derive(Debug, Default)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     /// The run has a job handle. Such a run may outlive the call that starts it, and may adopt processes that outlive
     /// the program.
-    pub(super) is_job: bool,
+    pub(crate) is_job: bool,
     /// The process tree that the library prepared before it started the program.
-    pub(super) tree: Option<Tree>,
-    pub(super) terminal: Option<Pty>,
-    pub(super) source: Option<Source>,
-    pub(super) events: Option<Producer>,
-    pub(super) limits: Option<LimitMonitor>,
-    pub(super) permits: Vec<Permit>,
+    pub(crate) tree: Option<Tree>,
+    pub(crate) terminal: Option<Pty>,
+    pub(crate) source: Option<Source>,
+    pub(crate) events: Option<Producer>,
+    pub(crate) limits: Option<LimitMonitor>,
+    pub(crate) permits: Vec<Permit>,
     /// Descriptors for the sandbox command, in place of its own with the same numbers.
-    pub(super) given: Vec<SandboxDescriptor>,
+    pub(crate) given: Vec<SandboxDescriptor>,
 }
 
 impl Connections {
     /// The connections of a run with a job handle.
-    pub(super) fn of_job() -> Connections {
+    pub(crate) fn of_job() -> Connections {
         Connections { is_job: true, ..Connections::default() }
     }
 }
@@ -268,18 +189,15 @@ impl RunState {
         run: &Run,
         mut connections: Connections,
     ) -> Result<RunState> {
-        if let Some(tree) = &mut connections.tree {
-            tree.program_started(child.id(), child.as_fd());
-            tree.program_is_kept();
-        }
         let stdin = child.stdin.take().map(OwnedFd::from);
         let outputs = [child.stdout.take(), child.stderr.take()];
-        RunState::new(Program::Child(child), stdin, outputs, program, started, run, connections)
+        let program_and_tree = Box::new(Program::new(child, connections.tree.take()));
+        RunState::new(program_and_tree, stdin, outputs, program, started, run, connections)
     }
 
     /// `stdin` and `outputs` are the library's ends of the program's pipes.
-    pub(super) fn new(
-        running: Program,
+    pub(crate) fn new(
+        running: Box<dyn Supervised>,
         stdin: Option<OwnedFd>,
         outputs: [Option<PipeReader>; 2],
         program: String,
@@ -287,21 +205,16 @@ impl RunState {
         run: &Run,
         connections: Connections,
     ) -> Result<RunState> {
-        let Connections { is_job, tree, terminal, source, events, limits, permits, .. } = connections;
-        let begins_by = running.as_child().and_then(|child| child.begins_by(Instant::now()));
+        let Connections { is_job, terminal, source, events, limits, permits, .. } = connections;
         let [stdout, stderr] = outputs.map(|pipe| pipe.map(OutputSource::Pipe));
         let stdout = terminal.map(OutputSource::Terminal).or(stdout);
         let leftovers = if is_job { run.leftovers } else { run.leftovers.without_job() };
         let options = Run { input: None, limiter: None, permit: None, leftovers, ..run.clone() };
         let mut state = RunState {
             running,
-            tree: SharedTree::new(tree),
-            alive_at: 0,
-            home: Tree::own_session(),
             program,
             started,
             phase: Phase::Running(run.timeout.and_then(|timeout| started.checked_add(timeout))),
-            begins_by,
             idle: run.idle_timeout.and_then(|timeout| Some((timeout, started.checked_add(timeout)?))),
             options,
             limits: limits.map(Box::new),
@@ -309,12 +222,10 @@ impl RunState {
             stop: Stop::Exited,
             limit: None,
             sigterm_sent: false,
-            handle_sent_sigterm: false,
             killed_at: None,
             kill_refused: false,
             given_up: false,
-            none_survive: false,
-            status: None,
+            ended: None,
             feed: None,
             input_refused: false,
             outputs: [stdout, stderr].map(|source| source.map(Arc::new)),
@@ -335,15 +246,8 @@ impl RunState {
             (Some(source), Some(pipe), _) => Some(Feed::new(pipe, source)?),
             _ => None,
         };
+        state.running.begin()?;
         Ok(state)
-    }
-
-    /// Sends the control lines of a command to its shell.
-    pub(super) fn begin_command(&mut self) -> Result<()> {
-        match &mut self.running {
-            Program::InShell(command) => command.begin(),
-            Program::Child(_) => Ok(()),
-        }
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -355,18 +259,14 @@ impl RunState {
         self.outputs.each_ref().map(|source| source.as_ref().map(Arc::downgrade).unwrap_or_default())
     }
 
-    /// References to the pidfd and the tree of a child, for a handle that sends SIGTERM. None of a command in a shell.
+    /// The program and its tree, for a job's handle. `None` for a command in a shell.
     pub(super) fn shared_program(&self) -> Option<SharedProgram> {
-        let pidfd = self.running.as_child().map(Child::shared_pidfd)?;
-        Some(SharedProgram { pid: self.pid(), home: self.home, pidfd, tree: Arc::downgrade(&self.tree.0) })
+        self.running.shared()
     }
 
     /// How far control of the process tree reaches.
     pub(super) fn tier(&self) -> Tier {
-        match &self.running {
-            Program::Child(_) => self.tree.lock().as_ref().map_or(Tier::Group, Tree::tier),
-            Program::InShell(command) => command.tier(),
-        }
+        self.running.tier()
     }
 
     /// The limits of commands, if the program is a shell.
@@ -377,7 +277,7 @@ impl RunState {
     /// The descriptor of this kind, and whether to watch it for writing.
     pub(super) fn watched(&self, fd_kind: RunFd) -> Option<(BorrowedFd<'_>, bool)> {
         match fd_kind {
-            RunFd::Process => self.running.end_fd().filter(|_| self.status.is_none()).map(|fd| (fd, false)),
+            RunFd::Process => self.running.end_fd().filter(|_| self.ended.is_none()).map(|fd| (fd, false)),
             RunFd::Stdin => self.feed.as_ref().map(|feed| (feed.as_fd(), true)),
             RunFd::Stdout => self.outputs[0].as_ref().map(|output| (output.as_fd(), false)),
             RunFd::Stderr => self.outputs[1].as_ref().map(|output| (output.as_fd(), false)),
@@ -396,7 +296,7 @@ impl RunState {
             Phase::Running(at) => {
                 let limits = self.limits.as_ref().and_then(|limits| limits.due());
                 let idle = self.idle.map(|(_, check)| check);
-                at.into_iter().chain(limits).chain(self.begins_by).chain(idle).chain(self.running.due()).min()
+                at.into_iter().chain(limits).chain(idle).chain(self.running.due()).min()
             }
             Phase::Ending(at) => at.into_iter().chain(self.running.due()).min(),
             Phase::Draining { until, check: (at, _) } => {
@@ -414,7 +314,7 @@ impl RunState {
 
     /// Whether the run still waits for the program's end.
     fn awaits_program(&self) -> bool {
-        self.status.is_none() && !self.given_up
+        self.ended.is_none() && !self.given_up
     }
 
     fn is_read(&self) -> bool {
@@ -432,7 +332,7 @@ impl RunState {
         match fd_kind {
             RunFd::Process => {
                 self.reap()?;
-                if self.status.is_some() {
+                if self.ended.is_some() {
                     for stream in Stream::ALL {
                         // epoll does not report a terminal's hangup again, so read the rest of its output now.
                         let is_terminal =
@@ -441,9 +341,7 @@ impl RunState {
                             self.read_left(stream, buffer);
                         }
                     }
-                    if matches!(self.running, Program::InShell(_)) {
-                        self.leave_terminal();
-                    }
+                    self.leave_terminal();
                 }
                 Ok(true)
             }
@@ -453,9 +351,10 @@ impl RunState {
         }
     }
 
-    /// Stops reading a terminal, whose output belongs to the session's next command from now on.
+    /// Stops reading a terminal whose output belongs to another run from now on.
     fn leave_terminal(&mut self) {
-        self.outputs[0].take_if(|source| source.is_terminal());
+        let leaves = self.running.shares_terminal();
+        self.outputs[0].take_if(|source| leaves && source.is_terminal());
     }
 
     fn write(&mut self) -> bool {
@@ -482,11 +381,6 @@ impl RunState {
         }
         match self.phase {
             Phase::Running(at) if at.is_none_or(|at| now < at) => {
-                if self.begins_by.take_if(|at| now >= *at).is_some()
-                    && let Some(child) = self.running.as_child()
-                {
-                    child.withdraw();
-                }
                 self.running.tick(now);
                 self.check_limits(now);
                 self.check_idle(now);
@@ -496,12 +390,12 @@ impl RunState {
             Phase::Killing { give_up_at, .. } if give_up_at <= now => self.give_up(),
             Phase::Ending(_) | Phase::Killing { .. } => self.kill(),
             Phase::Cut => {
-                let any_left = self.with_tree(Tree::try_survivors).is_none_or(|left| !left.is_empty());
+                let any_left = self.any_survive();
                 self.next_check = now.checked_add(ADOPTED_CHECK_INTERVAL).filter(|_| any_left);
             }
             Phase::Draining { until, check: (_, pause) } if until.is_none_or(|until| now < until) => {
-                // The run has read its pipes.
-                self.phase = if self.awaits_leftovers() {
+                // The run has read its pipes. Processes that it will kill may still end by themselves.
+                self.phase = if self.options.leftovers == Leftovers::Kill && self.any_survive() {
                     let next = (pause * 2).min(LEFTOVER_PAUSES.1);
                     Phase::Draining { until, check: (now + pause, next) }
                 } else {
@@ -535,82 +429,5 @@ impl RunState {
             feed.abandon();
         }
         std::mem::forget(self);
-    }
-
-    /// Returns the result. Call this once the result [is available](RunState::is_done).
-    pub(super) fn finish(&mut self) -> Output {
-        let open: Vec<BorrowedFd<'_>> = self.outputs.iter().flatten().map(|source| source.as_fd()).collect();
-        let drain = if open.is_empty() { Drain::Eof } else { Drain::Cut(holders(&open)) };
-        let programs = if let Drain::Cut(holders) = &drain { programs(holders, &open) } else { Vec::new() };
-        drop(open);
-        self.add_to_tree(&programs);
-        let tier = self.tier();
-        let program = (self.given_up && self.status.is_none())
-            .then(|| leftovers::unkilled_program(self.pid(), &self.program, self.kill_refused));
-        let others = self.take_leftovers();
-        if matches!(self.running, Program::InShell(_)) {
-            self.leave_terminal();
-        }
-        let (cwd, shell_end, is_command) = match &mut self.running {
-            Program::Child(_) => (None, None, false),
-            Program::InShell(command) => (command.take_cwd(), command.end().filter(|end| end.shell_exited), true),
-        };
-        let (shell_exited, shell_status) = (shell_end.is_some(), shell_end.and_then(|end| end.shell_status));
-        let of_shell = shell_end.map(|end| end.leftovers.clone()).unwrap_or_default();
-        if self.status == Some(None) && self.stop == Stop::Exited {
-            self.stop = Stop::Lost;
-        }
-        // A background job of a command runs on in its session.
-        self.adopted =
-            is_command && !self.is_read() || self.options.leftovers == Leftovers::Adopt && self.tree.lock().is_some();
-        if self.adopted {
-            self.phase = Phase::Cut;
-            let none_left = others.as_ref().is_some_and(Vec::is_empty);
-            self.next_check = Instant::now().checked_add(ADOPTED_CHECK_INTERVAL).filter(|_| !none_left);
-        } else {
-            self.outputs = [None, None];
-        }
-        if self.is_read() {
-            self.events = None;
-        }
-        if let Some(consumer) = self.events.as_ref().and_then(Producer::mark_result) {
-            consumer.call();
-        }
-        let (Recorded { stdout, stderr, order, spill }, seen_bytes) = {
-            let mut record = self.record.lock();
-            let closed = (record.close(), record.seen());
-            self.record.announce(record);
-            closed
-        };
-        // Give the limiters' places back before delivering the result, so that the next run can start.
-        self.permits.clear();
-        let cuts = [stdout.cut, stderr.cut];
-        Output {
-            status: self.status.flatten(),
-            status_lost: self.status == Some(None),
-            stop: self.stop,
-            bound: self.options.field(self.stop.name()),
-            omitted_bytes: cuts[0].omitted + cuts[1].omitted,
-            stdout: stdout.bytes,
-            stderr: stderr.bytes,
-            seen_bytes,
-            spill,
-            drain,
-            wall: self.started.elapsed(),
-            usage: self.running.usage().unwrap_or_default(),
-            tree: tier,
-            leftovers_unknown: others.is_none(),
-            leftovers: program.into_iter().chain(others.into_iter().flatten()).chain(of_shell).collect(),
-            limit: self.limit.filter(|_| self.stop == Stop::Limit),
-            limits: self.limits.as_ref().map(|limits| limits.enforced.clone()).unwrap_or_default(),
-            started: self.running.started(),
-            shell_exited,
-            shell_status,
-            cwd,
-            input_refused: self.input_refused,
-            program: std::mem::take(&mut self.program),
-            cuts,
-            order,
-        }
     }
 }

@@ -24,20 +24,20 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, fchmod};
 use spawnfd_guard::process::{Process, Stat, all_processes, is_proc_foreign};
 
-use super::command::{connect_events, start_job};
-use super::engine::{self, EngineOrder, RunHandle};
-use super::run_state::{Connections, Program, RunState};
-use super::{EventOptions, Events, Job, Output, Producer, Run, Source};
 use crate::command::{Command, Stdio};
 use crate::error::{Errno, Error, Result, Stage, errno, from_io};
 use crate::host::descriptors::above_standard;
 use crate::host::per_process::PerProcess;
+use crate::job::{
+    Connections, EngineOrder, EventOptions, Events, Job, Output, Producer, Run, RunHandle, RunState, Source, adopt,
+    connect_events, start_job,
+};
 use crate::limiter::Permit;
 use crate::signal;
 use crate::tree::{Tier, TreeControl};
 use channel::{Channel, Dialect, Options, Paths};
 pub(crate) use channel::{Restored, Text, file_with};
-pub(super) use command::ShellCommand;
+use command::ShellCommand;
 use holder::Holder;
 pub(crate) use holder::HolderNumbers;
 pub(crate) use report::Number;
@@ -117,7 +117,7 @@ impl ShellProcess {
 }
 
 /// The state of the shell between two commands.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ShellState {
     has_ended: bool,
     /// The library ends the shell's input after the running command.
@@ -186,22 +186,6 @@ pub(crate) struct Script<'a> {
     pub(crate) terminal: Option<&'a SessionTerminal>,
 }
 
-/// A command in a shell that the calling thread drives.
-#[derive(Debug)]
-pub(crate) struct ThreadCommand {
-    state: RunState,
-    interrupts: Arc<OwnedFd>,
-}
-
-impl ThreadCommand {
-    /// Drives the command to its end. Leaves the output of background jobs to the engine.
-    pub(crate) fn run(self) -> Result<Output> {
-        let (output, left) = self.state.run_blocking(Some(self.interrupts.as_fd()), || false)?;
-        left.into_iter().for_each(engine::adopt);
-        Ok(output)
-    }
-}
-
 impl Shell {
     /// Starts the shell, with the state of an earlier one. `name` is the name of its program. `numbers`: a sandbox command
     /// starts the shell's helper. `exported`: variables that the shell gets with its first command. `reports_variables`:
@@ -243,8 +227,8 @@ impl Shell {
         let pid = job.id() as i32;
         let process = holder.is_none().then(|| ShellProcess::read(pid, pid, job.tier() == Tier::Subreaper));
         let options = Options { exported: exported.to_vec(), ..Options::default() };
-        let state = ShellState { channel: Some(channel), paths, holder, process, options, ..ShellState::ended(false) };
-        let shared = Arc::new(PerProcess::for_this_process(state, || ShellState::ended(true)));
+        let state = ShellState { channel: Some(channel), paths, holder, process, options, ..ShellState::default() };
+        let shared = Arc::new(PerProcess::for_this_process(state, ShellState::ended));
         let on_end = shared.clone();
         job.when_done(move || {
             let mut state = on_end.lock();
@@ -397,17 +381,23 @@ impl Shell {
         Ok(started)
     }
 
-    /// Starts a command that the calling thread will drive. This saves a switch to the engine's thread and back.
+    /// Starts a command, and returns a function that drives the command to its end in the calling thread. This saves a
+    /// switch to the engine's thread and back.
     pub(crate) fn start_in_thread(
         self: &Arc<Shell>,
         script: &Script<'_>,
         run: &Run,
         permits: Vec<Permit>,
-    ) -> Result<ThreadCommand> {
+    ) -> Result<impl FnOnce() -> Result<Output> + use<>> {
         let interrupts = self.interrupts()?;
         let source = run.input.clone().map(Source::bytes);
         let state = self.begin(script, run, Connections { source, permits, ..Connections::of_job() })?;
-        Ok(ThreadCommand { state, interrupts })
+        Ok(move || {
+            let (output, left) = state.run_blocking(Some(interrupts.as_fd()), || false)?;
+            // The engine reads the output of background jobs.
+            left.into_iter().for_each(adopt);
+            Ok(output)
+        })
     }
 
     /// The eventfd of commands that run in a thread, without an interrupt of an earlier command.
@@ -433,10 +423,7 @@ impl Shell {
         connections.terminal = script.terminal.map(SessionTerminal::pty);
         connections.limits = self.job.command_limits.as_ref().map(|limits| limits.for_command());
         let (stdin, outputs) = pipes;
-        let program = Program::InShell(Box::new(command));
-        let mut state = RunState::new(program, stdin, outputs, self.name.clone(), started, run, connections)?;
-        state.begin_command()?;
-        Ok(state)
+        RunState::new(Box::new(command), stdin, outputs, self.name.clone(), started, run, connections)
     }
 
     /// Interrupts the running command.
@@ -511,25 +498,9 @@ impl Shell {
 }
 
 impl ShellState {
-    /// The state of a shell without files.
-    fn ended(has_ended: bool) -> ShellState {
-        ShellState {
-            has_ended,
-            is_closing: false,
-            channel: None,
-            had_begun: false,
-            paths: Paths::own(),
-            dialect: None,
-            holder: None,
-            process: None,
-            end: None,
-            is_busy: false,
-            abandoned: Vec::new(),
-            run: None,
-            cpu: Duration::ZERO,
-            last: None,
-            options: Options::default(),
-        }
+    /// The state of a shell that has ended.
+    fn ended() -> ShellState {
+        ShellState { has_ended: true, ..ShellState::default() }
     }
 }
 
@@ -547,7 +518,7 @@ mod tests {
     fn a_command_for_a_shell_that_has_just_ended_reports_the_shells_status() {
         let job = Command::new("sh").args(["-c", "exit 7"]).start(&Run::new()).expect("started");
         job.wait().expect("waited");
-        let shared = Arc::new(PerProcess::for_this_process(ShellState::ended(true), || ShellState::ended(true)));
+        let shared = Arc::new(PerProcess::for_this_process(ShellState::ended(), ShellState::ended));
         let shell = Arc::new(Shell { name: "sh".to_owned(), job, shared });
         let text = Text { text: b"echo no", cwd: None, env: &[], directory: None };
         let script = Script { text: ScriptText::Run(text), merge: false, terminal: None };

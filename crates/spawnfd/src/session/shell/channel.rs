@@ -125,7 +125,7 @@ pub(crate) struct Restored<'a> {
 }
 
 /// The paths by which the shell opens the library's files.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Paths {
     /// The directory of the process that has the files, as a word of the shell.
     directory: String,

@@ -12,8 +12,8 @@ use rustix::termios::{
 
 use crate::command::Command;
 use crate::error::{Error, Result, Stage, errno};
-use crate::job::shell::Shell;
 use crate::job::{Pty, TerminalSize};
+use crate::session::shell::Shell;
 use crate::tree::file_for_sandbox;
 
 /// The value of a special character that no key sends (_POSIX_VDISABLE on Linux).

@@ -21,7 +21,7 @@ const MAX_TEXT: usize = 16 << 20;
 const MAX_RECORD: usize = 64 << 10;
 
 /// The random number of a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Number(u64);
 
 impl Number {
@@ -63,7 +63,7 @@ pub(super) struct Report {
 }
 
 /// The shell's reports of one command so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Reports {
     number: Number,
     received: Vec<u8>,
@@ -92,21 +92,7 @@ pub(super) struct Reports {
 
 impl Reports {
     pub(super) fn new(number: Number) -> Reports {
-        Reports {
-            number,
-            received: Vec::new(),
-            text: Vec::new(),
-            has_begun: false,
-            is_indirect: false,
-            may_lack_eval: false,
-            is_damaged: false,
-            status: None,
-            end: None,
-            lines: 0,
-            early: 0,
-            interrupts: 0,
-            answers: 0,
-        }
+        Reports { number, ..Reports::default() }
     }
 
     pub(super) fn number(&self) -> Number {
