@@ -10,6 +10,7 @@ use spawnfd_sys::call::FilterInstruction;
 use spawnfd_sys::{abi, call};
 
 use super::{Command, Namespaces, Stdio};
+use crate::cold_reason::ColdReason;
 use crate::env::Env;
 
 impl Command<'_> {
@@ -28,11 +29,11 @@ impl Command<'_> {
     /// # Errors
     /// The program inherits a stream that is close-on-exec in the caller. A parked process's copy of that stream
     /// would stay open across exec.
-    pub(crate) fn open_streams(&self) -> std::result::Result<[bool; 3], &'static str> {
+    pub(crate) fn open_streams(&self) -> std::result::Result<[bool; 3], ColdReason> {
         let mut streams = [false; 3];
         for (number, (stdio, open)) in (0..).zip(self.streams().zip(&mut streams)) {
             match call::descriptor_flags(number) {
-                Ok(abi::FD_CLOEXEC) if matches!(stdio, Stdio::Inherit) => return Err("close-on-exec stream"),
+                Ok(abi::FD_CLOEXEC) if matches!(stdio, Stdio::Inherit) => return Err(ColdReason::CloseOnExecStream),
                 flags => *open = flags.is_ok(),
             }
         }
@@ -40,17 +41,17 @@ impl Command<'_> {
     }
 
     /// The first attribute that only a child of the calling thread can have.
-    pub(crate) fn needs_calling_thread(&self) -> Option<&'static str> {
+    pub(crate) fn needs_calling_thread(&self) -> Option<ColdReason> {
         self.parent_death_signal
-            .map(|_| "parent-death signal")
-            .or(self.inherit_descriptors.then_some("inherited descriptors"))
-            .or(self.namespace.is_some().then_some("pid namespace"))
-            .or(self.subreaper.is_some().then_some("subreaper"))
+            .map(|_| ColdReason::ParentDeathSignal)
+            .or(self.inherit_descriptors.then_some(ColdReason::InheritedDescriptors))
+            .or(self.namespace.is_some().then_some(ColdReason::PidNamespace))
+            .or(self.subreaper.is_some().then_some(ColdReason::Subreaper))
     }
 
     /// The first attribute that only exec can apply, or that only a new process can have.
-    pub(crate) fn needs_exec(&self) -> Option<&'static str> {
-        (self.namespaces != Namespaces::NONE || self.user_map.is_some()).then_some("namespaces")
+    pub(crate) fn needs_exec(&self) -> Option<ColdReason> {
+        (self.namespaces != Namespaces::NONE || self.user_map.is_some()).then_some(ColdReason::Namespaces)
     }
 
     /// The program's working directory. The path may be relative to that of the calling thread.

@@ -28,7 +28,8 @@ use spawnfd_sys::{CloneOptions, Ended, Errno, wait_pidfd};
 use self::outcome::explain;
 pub(crate) use self::slots::drop_unused as drop_unused_slots;
 use crate::child::Child;
-use crate::command::{Command, Lowered, ParkedOffer};
+use crate::cold_reason::ColdReason;
+use crate::command::{Command, Lowered, ParkedCandidates};
 use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::host::authority;
 use crate::host::features::{self, FeaturesOfThread};
@@ -153,11 +154,11 @@ struct Attempt<'a, 'fd> {
     _child_ends: Vec<OwnedFd>,
     /// The caller's ends of the pipes, for the streams 0, 1 and 2.
     pipes: [Option<OwnedFd>; 3],
-    /// The reserved parked process, or the reason why there is none. `None` if the command uses no parked processes.
-    offer: Option<std::result::Result<Box<dyn ParkedOffer + 'a>, &'static str>>,
+    /// The parked processes, or the reason why there is none. `None` if the command uses no parked processes.
+    candidates: Option<std::result::Result<Box<dyn ParkedCandidates + 'a>, ColdReason>>,
     /// The reason why no parked process can become the program, if the command uses parked
     /// processes.
-    cold: Option<&'static str>,
+    cold: Option<ColdReason>,
 }
 
 impl<'a, 'fd> Attempt<'a, 'fd> {
@@ -172,8 +173,8 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
         // A child in another user namespace sees other owners of files, so the caller compares the program with its
         // template.
         let elsewhere = command.changes_user_namespace();
-        let offer = parked::inspect(command, template);
-        let streams = offer.as_ref().and_then(|offer| offer.as_ref().ok()).map(|offer| offer.streams());
+        let candidates = parked::candidates(command, template);
+        let streams = candidates.as_ref().and_then(|candidates| candidates.as_ref().ok()).map(|one| one.streams());
         let lowered = Lowered::new(command, template, &features, cached.is_some() && !elsewhere, streams)?;
         template.check_in_caller()?;
         if elsewhere {
@@ -200,7 +201,7 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
             must_wait,
             _child_ends: child_ends,
             pipes,
-            offer,
+            candidates,
             cold: None,
         };
         if options.namespaces != 0 && !options.clone3 && !attempt.features.can_clone_namespaces() {

@@ -7,23 +7,24 @@ use spawnfd_sys::Errno;
 
 use super::outcome::{explain_killed, not_joined};
 use super::{Attempt, Launch, Wait};
+use crate::cold_reason::ColdReason;
 #[cfg(feature = "warm")]
 use crate::command::WouldStart;
-use crate::command::{Command, Order, ParkedFailure, ParkedOffer};
+use crate::command::{Command, ParkedCandidates, ParkedFailure, ParkedRequest};
 use crate::template::Template;
 
-/// Reserves a parked process. The library does this before it lowers the command to a plan, because the plan depends
+/// Leases a parked process. The library does this before it lowers the command to a plan, because the plan depends
 /// on the process. Returns `None` if the command uses no parked processes.
-pub(super) fn inspect<'a>(
+pub(super) fn candidates<'a>(
     command: &'a Command<'_>,
-    template: &Template,
-) -> Option<Result<Box<dyn ParkedOffer + 'a>, &'static str>> {
+    template: &'a Template,
+) -> Option<Result<Box<dyn ParkedCandidates + 'a>, ColdReason>> {
     let parked = command.parked.as_ref()?;
-    Some(if command.died { Err("died") } else { parked.inspect(command, template) })
+    Some(if command.died { Err(ColdReason::Died) } else { parked.candidates(command, template) })
 }
 
-fn order<'a>(attempt: &'a Attempt<'_, '_>) -> Order<'a> {
-    Order {
+fn request<'a>(attempt: &'a Attempt<'_, '_>) -> ParkedRequest<'a> {
+    ParkedRequest {
         command: attempt.command,
         plan: &attempt.plan,
         template: attempt.template,
@@ -38,18 +39,18 @@ fn order<'a>(attempt: &'a Attempt<'_, '_>) -> Order<'a> {
 /// # Errors
 /// Those of a start.
 #[cfg(feature = "warm")]
-pub(crate) fn explain(command: &mut Command<'_>) -> crate::error::Result<Result<WouldStart, &'static str>> {
+pub(crate) fn explain(command: &mut Command<'_>) -> crate::error::Result<Result<WouldStart, ColdReason>> {
     command.with_run_defaults(false, |command| {
         let (template, cached) = command.template()?;
         let mut attempt = Attempt::prepare(command, &template, cached.as_ref(), Wait::Start)?;
-        let offer = attempt.offer.take().unwrap_or(Err("off"));
-        Ok(offer.and_then(|offer| offer.explain(&order(&attempt))))
+        let candidates = attempt.candidates.take().unwrap_or(Err(ColdReason::Off));
+        Ok(candidates.and_then(|candidates| candidates.explain(&request(&attempt))))
     })
 }
 
 pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
-    let Some(offer) = attempt.offer.take() else { return Launch::NotMine("no parked processes") };
-    match offer.and_then(|offer| offer.start(&order(attempt))) {
+    let Some(candidates) = attempt.candidates.take() else { return Launch::NotMine("no parked processes") };
+    match candidates.and_then(|candidates| candidates.start(&request(attempt))) {
         Ok(Ok(child)) => Launch::Started(child),
         Ok(Err(ParkedFailure::Failed(failure))) => match (attempt.cgroup, failure) {
             // A child of a cold start would be created in this cgroup. For a directory of another kind, clone3 fails
@@ -67,7 +68,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
         Err(reason) => {
             attempt.command.parked.iter().for_each(|parked| parked.count_cold(reason));
             attempt.cold = Some(reason);
-            Launch::NotMine(reason)
+            Launch::NotMine(reason.word())
         }
     }
 }

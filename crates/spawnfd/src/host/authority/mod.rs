@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::{call, fork_generation};
 
+use crate::cold_reason::ColdReason;
 use crate::host::own_proc::{self, ProcFile};
 use crate::host::per_process::PerProcess;
 use marker::Marker;
@@ -36,23 +37,22 @@ use marker::Marker;
 pub(crate) use full::{AddedConfinement, Authority, Reported};
 pub(crate) use reach::Reach;
 
-/// The lines of /proc/thread-self/status that describe authority, and their names in the reasons for a cold start (a
-/// start without a parked process).
-const LINES: [(&str, &str); 14] = [
-    ("Uid", "user ids"),
-    ("Gid", "group ids"),
-    ("Groups", "groups"),
-    ("CapInh", "capabilities"),
-    ("CapPrm", "capabilities"),
-    ("CapEff", "capabilities"),
-    ("CapBnd", "capabilities"),
-    ("CapAmb", "capabilities"),
-    ("NoNewPrivs", "no_new_privs"),
-    ("Seccomp", "seccomp"),
-    ("Seccomp_filters", "seccomp"),
-    ("Speculation_Store_Bypass", "speculation"),
-    ("SpeculationIndirectBranch", "speculation"),
-    ("Mems_allowed", "cpuset"),
+/// The lines of /proc/thread-self/status that describe authority, and the reasons for a cold start if they differ.
+const LINES: [(&str, ColdReason); 14] = [
+    ("Uid", ColdReason::UserIds),
+    ("Gid", ColdReason::GroupIds),
+    ("Groups", ColdReason::Groups),
+    ("CapInh", ColdReason::Capabilities),
+    ("CapPrm", ColdReason::Capabilities),
+    ("CapEff", ColdReason::Capabilities),
+    ("CapBnd", ColdReason::Capabilities),
+    ("CapAmb", ColdReason::Capabilities),
+    ("NoNewPrivs", ColdReason::NoNewPrivs),
+    ("Seccomp", ColdReason::Seccomp),
+    ("Seccomp_filters", ColdReason::Seccomp),
+    ("Speculation_Store_Bypass", ColdReason::Speculation),
+    ("SpeculationIndirectBranch", ColdReason::Speculation),
+    ("Mems_allowed", ColdReason::Cpuset),
 ];
 
 pub(crate) const CAP_SYS_ADMIN: u32 = 21;
