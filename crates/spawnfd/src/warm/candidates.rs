@@ -146,15 +146,15 @@ impl Lease<'_> {
         let outcome = match parked.request(&mut checked) {
             Err(outcome) => outcome,
             // The parked process prepares while the caller state is compared.
-            Ok(claim) => match self.process.compare(&parked, request, &checked) {
-                Err(reason) => claim.withdraw(reason),
+            Ok(handshake) => match self.process.compare(&parked, request, &checked) {
+                Err(reason) => handshake.withdraw(reason),
                 Ok(context) => {
                     for step in &*request.plan.steps {
                         if let Op::Announce { to } = &step.op {
                             to.make_for(parked.pid());
                         }
                     }
-                    parked.commit(claim, &context, (!checked.waits).then_some(request.plan))
+                    parked.commit(handshake, &context, (!checked.waits).then_some(request.plan))
                 }
             },
         };

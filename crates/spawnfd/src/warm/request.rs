@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spawnfd_child::{Failure, Outcome as ExecReport, Plan, Stage};
-use spawnfd_parked::protocol::Claim as State;
+use spawnfd_parked::protocol::Handshake as State;
 use spawnfd_sys::{Ended, Errno, send};
 
 use super::leased::CheckedRequest;
 use super::parked::ParkedProcess;
-use super::wire::{self, Claim, Context};
+use super::wire::{self, Context, Handshake};
 use crate::child::{Child, PendingStart};
 use crate::cold_reason::ColdReason;
 use crate::command::{ParkedFailure, step_failed};
@@ -36,10 +36,10 @@ pub(super) enum RequestOutcome {
     Refused(ColdReason),
 }
 
-impl Claim {
+impl Handshake {
     /// Withdraws the request, and returns `reason` as the outcome.
     pub(super) fn withdraw(&self, reason: ColdReason) -> RequestOutcome {
-        self.change(State::Offered, State::Withdrawn);
+        self.change(State::Requested, State::Withdrawn);
         RequestOutcome::Refused(reason)
     }
 }
@@ -49,7 +49,7 @@ impl ParkedProcess {
     ///
     /// # Errors
     /// The reason why the request was not sent.
-    pub(super) fn request(&mut self, request: &mut CheckedRequest) -> Result<Claim, RequestOutcome> {
+    pub(super) fn request(&mut self, request: &mut CheckedRequest) -> Result<Handshake, RequestOutcome> {
         if !self.child.as_ref().is_some_and(Child::is_own) {
             return Err(RequestOutcome::Refused(ColdReason::DescriptorTable));
         }
@@ -59,9 +59,9 @@ impl ParkedProcess {
         }
         let socket = self.channel.socket().ok_or(RequestOutcome::Refused(ColdReason::DescriptorTable))?;
         self.serial = request.serial;
-        let claim = Claim::begin(&self.channel.page, self.serial);
+        let handshake = Handshake::begin(&self.channel.page, self.serial);
         match send(socket.as_raw_fd(), &mut request.message, &request.sources) {
-            Ok(()) => Ok(claim),
+            Ok(()) => Ok(handshake),
             Err(Errno::EMSGSIZE | Errno::ENOBUFS) => Err(RequestOutcome::Refused(ColdReason::ArgumentsTooLong)),
             Err(errno) => Err(match why_unsent(errno) {
                 ColdReason::Descriptors => RequestOutcome::Refused(ColdReason::Descriptors),
@@ -74,55 +74,55 @@ impl ParkedProcess {
     /// plan as `unawaited_plan`. The child's wait then reports the outcome.
     pub(super) fn commit(
         &mut self,
-        claim: Claim,
+        handshake: Handshake,
         context: &Context,
         unawaited_plan: Option<&Arc<Plan<'static>>>,
     ) -> RequestOutcome {
         if let Err(reason) = wire::publish(&self.channel.page, context) {
-            return claim.withdraw(reason);
+            return handshake.withdraw(reason);
         }
-        claim.change(State::Offered, State::Go);
+        handshake.change(State::Requested, State::Committed);
         if let Some(plan) = unawaited_plan
-            && claim.state() != State::Refused
+            && handshake.state() != State::Refused
             && self.is_runnable()
         {
-            return self.take_program(Some(Box::new(PendingRequest { claim, plan: plan.clone() })));
+            return self.take_program(Some(Box::new(PendingRequest { handshake, plan: plan.clone() })));
         }
-        self.wait_for_outcome(&claim)
+        self.wait_for_outcome(&handshake)
     }
 
-    fn wait_for_outcome(&mut self, claim: &Claim) -> RequestOutcome {
+    fn wait_for_outcome(&mut self, handshake: &Handshake) -> RequestOutcome {
         let mut remaining = ACCEPT_TIMEOUT;
         loop {
-            let state = claim.state();
+            let state = handshake.state();
             match state {
                 State::Became => return self.take_program(None),
-                State::Failed => return self.failed(claim),
+                State::Failed => return self.failed(handshake),
                 State::Refused => return RequestOutcome::Refused(ColdReason::Refused),
                 State::Withdrawn => return RequestOutcome::Unusable(ColdReason::Slow),
                 // Both exec and exit close the channel. A process that has exited may have executed
                 // the program first.
                 State::Taken if self.origin.executes => {
                     if self.channel.poll(CHECK_INTERVAL) || self.has_ended() {
-                        return match claim.report() {
+                        return match handshake.report() {
                             ExecReport::Program { .. } => self.take_program(None),
-                            _ => self.failed(claim),
+                            _ => self.failed(handshake),
                         };
                     }
                     // The application has closed or replaced the socket, so only the end of the process is visible.
                     if self.channel.socket().is_none() {
-                        claim.wait(state, CHECK_INTERVAL);
+                        handshake.wait(state, CHECK_INTERVAL);
                     }
                     continue;
                 }
-                State::Offered | State::Go | State::Taken => claim.wait(state, CHECK_INTERVAL),
+                State::Requested | State::Committed | State::Taken => handshake.wait(state, CHECK_INTERVAL),
             }
-            if claim.state() == state {
-                if self.has_ended() && claim.state() == state {
+            if handshake.state() == state {
+                if self.has_ended() && handshake.state() == state {
                     return RequestOutcome::Unusable(ColdReason::Died);
                 }
                 remaining = remaining.saturating_sub(CHECK_INTERVAL);
-                if remaining.is_zero() && claim.change(State::Go, State::Withdrawn) {
+                if remaining.is_zero() && handshake.change(State::Committed, State::Withdrawn) {
                     return RequestOutcome::Unusable(ColdReason::Slow);
                 }
             }
@@ -138,12 +138,12 @@ impl ParkedProcess {
 
     /// The outcome of a request during which the process has failed, or a signal has killed it. The process has exited,
     /// or exits soon.
-    fn failed(&mut self, claim: &Claim) -> RequestOutcome {
+    fn failed(&mut self, handshake: &Handshake) -> RequestOutcome {
         // In a sandbox, the child is the sandbox command, which may live longer.
         let child = if self.origin.executes { self.take_child() } else { None };
         let ended = child.and_then(|mut child| child.wait().ok());
         let ended = ended.map(|status| Ended { status: status.into_raw(), used: None });
-        match claim.report() {
+        match handshake.report() {
             ExecReport::Failed(Failure { stage: Stage::Action(wire::CONTEXT), .. })
             | ExecReport::Killed(Stage::Action(wire::CONTEXT)) => RequestOutcome::Unusable(ColdReason::Context),
             ExecReport::Failed(Failure { stage: Stage::Descriptors, .. }) if !self.origin.executes => {
@@ -161,7 +161,7 @@ impl ParkedProcess {
 /// the request yet.
 #[derive(Debug)]
 struct PendingRequest {
-    claim: Claim,
+    handshake: Handshake,
     plan: Arc<Plan<'static>>,
 }
 
@@ -170,7 +170,7 @@ impl PendingStart for PendingRequest {
     /// The action that failed. ESRCH: the process was killed before it accepted the request, or could not apply the
     /// caller state.
     fn outcome(&self, _: Option<Ended>) -> SpawnResult<()> {
-        match (self.claim.state(), self.claim.failed_action()) {
+        match (self.handshake.state(), self.handshake.failed_action()) {
             (State::Taken | State::Became, _) => Ok(()),
             (State::Failed, Some((index, errno))) => Err(step_failed(&self.plan, index, errno)),
             _ => Err(Error::new(ErrorStage::Killed, Errno::ESRCH, "a parked process")),
@@ -182,7 +182,7 @@ impl PendingStart for PendingRequest {
     }
 
     fn withdraw(&self) -> bool {
-        self.claim.change(State::Go, State::Withdrawn)
+        self.handshake.change(State::Committed, State::Withdrawn)
     }
 }
 

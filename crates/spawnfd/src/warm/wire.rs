@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use spawnfd_child::{Arg, Check, Failure, Identity, Op, Outcome, PENDING, Plan, Stage, Step, SystemCall};
 use spawnfd_parked::protocol::{
-    self, Argument, CheckKind, Claim as State, Op as Code, Page as Layout, ParkField, ReplyKind,
+    self, Argument, CheckKind, Handshake as State, Op as Code, Page as Layout, ParkField, ReplyKind,
 };
 use spawnfd_sys::{Call, Errno, RawFd, SharedWords, abi};
 use zerocopy::{FromBytes, IntoBytes};
@@ -58,27 +58,27 @@ const fn word(offset: usize) -> usize {
     offset / WORD
 }
 
-const CLAIM: usize = word(Layout::CLAIM);
+const HANDSHAKE: usize = word(Layout::HANDSHAKE);
 const REPORT: usize = word(Layout::REPORT);
 
 /// The value of the status word for this state of the request with this serial number.
 fn status_word(state: State, serial: u32) -> u64 {
-    u64::from(serial) * protocol::CLAIM_STATES as u64 + state as u64
+    u64::from(serial) * protocol::HANDSHAKE_STATES as u64 + state as u64
 }
 
-/// The owner's view of the claim for one request.
+/// The owner's view of the handshake for one request.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct Handshake {
     page: Arc<Page>,
     serial: u32,
 }
 
-impl Claim {
-    /// Begins the claim of the next request: resets the page's report and sets its status word.
-    pub(super) fn begin(page: &Arc<Page>, serial: u32) -> Claim {
+impl Handshake {
+    /// Begins the handshake of the next request: resets the page's report and sets its status word.
+    pub(super) fn begin(page: &Arc<Page>, serial: u32) -> Handshake {
         page.get()[REPORT].store(PENDING, Ordering::Relaxed);
-        page.get()[CLAIM].store(status_word(State::Offered, serial), Ordering::Release);
-        Claim { page: page.clone(), serial }
+        page.get()[HANDSHAKE].store(status_word(State::Requested, serial), Ordering::Release);
+        Handshake { page: page.clone(), serial }
     }
 
     /// The progress or the failure of the parked process; its success only if the process executes other programs.
@@ -89,9 +89,16 @@ impl Claim {
     /// The state of the request. A status word with another request's serial number counts as a
     /// refusal.
     pub(super) fn state(&self) -> State {
-        let word = self.page.get()[CLAIM].load(Ordering::Acquire);
-        let all =
-            [State::Offered, State::Go, State::Withdrawn, State::Taken, State::Became, State::Failed, State::Refused];
+        let word = self.page.get()[HANDSHAKE].load(Ordering::Acquire);
+        let all = [
+            State::Requested,
+            State::Committed,
+            State::Withdrawn,
+            State::Taken,
+            State::Became,
+            State::Failed,
+            State::Refused,
+        ];
         all.into_iter().find(|state| status_word(*state, self.serial) == word).unwrap_or(State::Refused)
     }
 
@@ -108,7 +115,8 @@ impl Claim {
     /// state was not `from`.
     pub(super) fn change(&self, from: State, to: State) -> bool {
         let [from, to] = [from, to].map(|state| status_word(state, self.serial));
-        let changed = self.page.get()[CLAIM].compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let changed =
+            self.page.get()[HANDSHAKE].compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
         self.page.wake();
         changed
     }

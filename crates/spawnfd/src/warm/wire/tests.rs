@@ -33,22 +33,24 @@ fn a_context_has_the_layout_that_the_parked_process_reads() {
 }
 
 #[test]
-fn a_claim_has_the_layout_that_the_parked_process_writes() {
+fn a_handshake_has_the_layout_that_the_parked_process_writes() {
     let page = Arc::new(Page::new().unwrap());
-    let claim = Claim::begin(&page, 3);
-    assert_eq!((claim.state(), claim.report()), (State::Offered, Outcome::Killed(Stage::Descriptors)));
-    assert!(claim.change(State::Offered, State::Go) && !claim.change(State::Offered, State::Withdrawn));
+    let handshake = Handshake::begin(&page, 3);
+    assert_eq!((handshake.state(), handshake.report()), (State::Requested, Outcome::Killed(Stage::Descriptors)));
+    assert!(
+        handshake.change(State::Requested, State::Committed) && !handshake.change(State::Requested, State::Withdrawn)
+    );
     page.get()[word(Layout::CHILD)].store(1234, Ordering::Relaxed);
     for state in [State::Withdrawn, State::Taken, State::Became, State::Failed, State::Refused] {
-        page.get()[CLAIM].store(3 * protocol::CLAIM_STATES as u64 + state as u64, Ordering::Relaxed);
-        assert_eq!(claim.state(), state);
+        page.get()[HANDSHAKE].store(3 * protocol::HANDSHAKE_STATES as u64 + state as u64, Ordering::Relaxed);
+        assert_eq!(handshake.state(), state);
     }
-    page.get()[CLAIM].store(4 * protocol::CLAIM_STATES as u64 + State::Taken as u64, Ordering::Relaxed);
-    assert_eq!(claim.state(), State::Refused, "another request's");
+    page.get()[HANDSHAKE].store(4 * protocol::HANDSHAKE_STATES as u64 + State::Taken as u64, Ordering::Relaxed);
+    assert_eq!(handshake.state(), State::Refused, "another request's");
     let report = |index: u16| {
         let stage = (protocol::Stage::Action as u64) << protocol::REPORT_STAGE_SHIFT;
         page.get()[REPORT].store(stage | u64::from(index) << protocol::REPORT_INDEX_SHIFT | 13, Ordering::Relaxed);
-        claim.failed_action()
+        handshake.failed_action()
     };
     assert_eq!(report(CONTEXT), None, "a step of the context");
     assert_eq!(report(7), Some((7, Errno::EACCES)));
