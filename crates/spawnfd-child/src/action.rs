@@ -124,18 +124,6 @@ pub enum Arg<'a> {
     Ints(&'a [u32]),
 }
 
-/// The parked processes that can perform an action.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Parked {
-    /// All parked processes can perform the action.
-    Any,
-    /// Only parked processes that exec a program afterwards can perform the action. Other parked
-    /// processes have already read the affected state, when they started.
-    BeforeExec(&'static str),
-    /// No parked process can perform the action.
-    Never(&'static str),
-}
-
 const PRIO_PROCESS: usize = 0;
 
 impl Op<'_> {
@@ -250,29 +238,6 @@ impl Op<'_> {
                 | Op::JoinNamespace { .. }
                 | Op::Cgroup { .. }
         )
-    }
-
-    /// The parked processes that can perform the action.
-    pub fn parked(&self) -> Parked {
-        match self {
-            // If a later action of the parked process fails, a cold start repeats this action. Then
-            // the file exists, and O_EXCL fails.
-            Op::Open { how, .. } if how.flags & u64::from(abi::O_EXCL) != 0 => Parked::BeforeExec("O_EXCL"),
-            Op::Limit { resource: abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA, .. } => {
-                Parked::BeforeExec("memory limits")
-            }
-            Op::Chroot { .. } => Parked::BeforeExec("chroot"),
-            Op::Affinity { .. } => Parked::BeforeExec("affinity"),
-            Op::UserIds { .. }
-            | Op::GroupIds { .. }
-            | Op::Groups { .. }
-            | Op::Capabilities { .. }
-            | Op::KeepCapabilities => Parked::BeforeExec("ids or capabilities"),
-            Op::DenySetgroups | Op::UserMap { .. } | Op::GroupMap { .. } | Op::JoinNamespace { .. } => {
-                Parked::Never("namespaces")
-            }
-            _ => Parked::Any,
-        }
     }
 
     /// Checks the arguments.

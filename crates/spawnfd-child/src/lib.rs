@@ -28,7 +28,7 @@ mod subreaper;
 mod table;
 mod template;
 
-pub use action::{Arg, CapabilitySets, Op, Parked, SystemCall};
+pub use action::{Arg, CapabilitySets, Op, SystemCall};
 pub use announce::Announcement;
 pub use data::Data;
 pub use launch::{

@@ -71,58 +71,59 @@ size_t spawnfd_receive(const struct spawnfd_connection *connection, char *messag
 	return received.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? 0 : (size_t)length;
 }
 
-static _Atomic uint64_t *claim_word(const struct spawnfd_connection *connection)
+static _Atomic uint64_t *handshake_word(const struct spawnfd_connection *connection)
 {
-	return (_Atomic uint64_t *)&connection->page->claim;
+	return (_Atomic uint64_t *)&connection->page->handshake;
 }
 
-static uint64_t claim(uint32_t serial, enum spawnfd_claim state)
+static uint64_t status_word(uint32_t serial, enum spawnfd_handshake state)
 {
-	return (uint64_t)serial * SPAWNFD_CLAIM_STATES + state;
+	return (uint64_t)serial * SPAWNFD_HANDSHAKE_STATES + state;
 }
 
-static enum spawnfd_claim current_state(const struct spawnfd_connection *connection)
+static enum spawnfd_handshake current_state(const struct spawnfd_connection *connection)
 {
-	return (enum spawnfd_claim)(atomic_load(claim_word(connection)) % SPAWNFD_CLAIM_STATES);
+	return (enum spawnfd_handshake)(atomic_load(handshake_word(connection)) %
+					SPAWNFD_HANDSHAKE_STATES);
 }
 
 /* Changes the state from `from` to `to`; false if the request is not in state `from`. */
-static bool change_state(const struct spawnfd_connection *connection, enum spawnfd_claim from,
-			 enum spawnfd_claim to)
+static bool change_state(const struct spawnfd_connection *connection, enum spawnfd_handshake from,
+			 enum spawnfd_handshake to)
 {
-	uint64_t now = atomic_load(claim_word(connection));
+	uint64_t now = atomic_load(handshake_word(connection));
 
-	return now % SPAWNFD_CLAIM_STATES == from &&
-	       atomic_compare_exchange_strong(claim_word(connection), &now,
+	return now % SPAWNFD_HANDSHAKE_STATES == from &&
+	       atomic_compare_exchange_strong(handshake_word(connection), &now,
 					      now - (uint64_t)from + to);
 }
 
 void spawnfd_wake_owner(const struct spawnfd_connection *connection)
 {
-	syscall(SYS_futex, claim_word(connection), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+	syscall(SYS_futex, handshake_word(connection), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-bool spawnfd_wait_for_go(const struct spawnfd_connection *connection, uint32_t serial)
+bool spawnfd_wait_for_commit(const struct spawnfd_connection *connection, uint32_t serial)
 {
-	const uint64_t offered = claim(serial, SPAWNFD_CLAIM_OFFERED);
-	uint64_t go = claim(serial, SPAWNFD_CLAIM_GO);
+	const uint64_t requested = status_word(serial, SPAWNFD_HANDSHAKE_REQUESTED);
+	uint64_t committed = status_word(serial, SPAWNFD_HANDSHAKE_COMMITTED);
 	struct pollfd owner = {connection->owner_pidfd, POLLIN, 0};
 	const struct timespec interval = {.tv_nsec = 50000000};
 
-	while (atomic_load(claim_word(connection)) == offered)
-		/* A futex has 32 bits: the low half of the claim, which comes first on a
+	while (atomic_load(handshake_word(connection)) == requested)
+		/* A futex has 32 bits: the low half of the handshake, which comes first on a
 		 * little-endian machine. */
-		if (syscall(SYS_futex, claim_word(connection), FUTEX_WAIT, (uint32_t)offered,
+		if (syscall(SYS_futex, handshake_word(connection), FUTEX_WAIT, (uint32_t)requested,
 			    &interval, NULL, 0) &&
 		    errno == ETIMEDOUT && poll(&owner, 1, 0) > 0)
 			_exit(0);
-	return atomic_compare_exchange_strong(claim_word(connection), &go,
-					      claim(serial, SPAWNFD_CLAIM_TAKEN));
+	return atomic_compare_exchange_strong(handshake_word(connection), &committed,
+					      status_word(serial, SPAWNFD_HANDSHAKE_TAKEN));
 }
 
 void spawnfd_report_became(const struct spawnfd_connection *connection)
 {
-	change_state(connection, SPAWNFD_CLAIM_TAKEN, SPAWNFD_CLAIM_BECAME);
+	change_state(connection, SPAWNFD_HANDSHAKE_TAKEN, SPAWNFD_HANDSHAKE_BECAME);
 	spawnfd_wake_owner(connection);
 }
 
@@ -135,16 +136,16 @@ void spawnfd_begin(struct spawnfd_page *page, enum spawnfd_stage stage, uint32_t
 _Noreturn void spawnfd_fail(const struct spawnfd_connection *connection, int error)
 {
 	connection->page->report ^= SPAWNFD_REPORT_PENDING | (uint32_t)error;
-	change_state(connection, current_state(connection), SPAWNFD_CLAIM_FAILED);
+	change_state(connection, current_state(connection), SPAWNFD_HANDSHAKE_FAILED);
 	spawnfd_wake_owner(connection);
 	_exit(127);
 }
 
 void spawnfd_refuse(const struct spawnfd_connection *connection)
 {
-	if (change_state(connection, SPAWNFD_CLAIM_OFFERED, SPAWNFD_CLAIM_REFUSED))
+	if (change_state(connection, SPAWNFD_HANDSHAKE_REQUESTED, SPAWNFD_HANDSHAKE_REFUSED))
 		spawnfd_wake_owner(connection);
-	else if (current_state(connection) == SPAWNFD_CLAIM_GO) {
+	else if (current_state(connection) == SPAWNFD_HANDSHAKE_COMMITTED) {
 		spawnfd_begin(connection->page, SPAWNFD_STAGE_DESCRIPTORS, 0);
 		spawnfd_fail(connection, EINVAL);
 	}

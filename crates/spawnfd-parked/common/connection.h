@@ -29,12 +29,12 @@ size_t spawnfd_receive(const struct spawnfd_connection *connection, char *messag
 
 /* Waits until the owner confirms the request, then marks it as taken. False if the owner withdraws
  * the request. If the owner has died, this process exits. */
-bool spawnfd_wait_for_go(const struct spawnfd_connection *connection, uint32_t serial);
+bool spawnfd_wait_for_commit(const struct spawnfd_connection *connection, uint32_t serial);
 
 /* Wakes an owner that waits on the futex in the page. */
 void spawnfd_wake_owner(const struct spawnfd_connection *connection);
 
-/* Sets the claim to SPAWNFD_CLAIM_BECAME and wakes the owner. */
+/* Sets the handshake to SPAWNFD_HANDSHAKE_BECAME and wakes the owner. */
 void spawnfd_report_became(const struct spawnfd_connection *connection);
 
 /* Records in the page which stage begins. The owner reads it if a signal kills this process. */

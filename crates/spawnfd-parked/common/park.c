@@ -121,7 +121,7 @@ static bool become_program(const struct spawnfd_interpreter *interpreter, struct
 	/* Signals that arrived until now were meant for the parked process. Later signals are meant
 	 * for the program. */
 	spawnfd_discard_signals();
-	if (!spawnfd_wait_for_go(&parking.connection, head->serial)) {
+	if (!spawnfd_wait_for_commit(&parking.connection, head->serial)) {
 		environ = old_environ;
 		if (head->flags & SPAWNFD_FLAG_OWN_ENVIRONMENT)
 			munmap(environment_copy.address, environment_copy.length);

@@ -245,18 +245,18 @@ struct spawnfd_check {
 #define SPAWNFD_PAGE_SIZE 4096
 
 /* The state of a request. */
-enum spawnfd_claim {
-	SPAWNFD_CLAIM_OFFERED,	 /* the owner has sent the request */
-	SPAWNFD_CLAIM_GO,	 /* the owner confirms the request */
-	SPAWNFD_CLAIM_WITHDRAWN, /* the owner withdraws the request */
-	SPAWNFD_CLAIM_TAKEN,	 /* the parked process carries the request out */
-	SPAWNFD_CLAIM_BECAME,	 /* the parked process has become the program */
-	SPAWNFD_CLAIM_FAILED,	 /* a step failed, and the parked process exits */
-	SPAWNFD_CLAIM_REFUSED	 /* the request is invalid; the parked process did nothing */
+enum spawnfd_handshake {
+	SPAWNFD_HANDSHAKE_REQUESTED, /* the owner has sent the request */
+	SPAWNFD_HANDSHAKE_COMMITTED, /* the owner confirms the request */
+	SPAWNFD_HANDSHAKE_WITHDRAWN, /* the owner withdraws the request */
+	SPAWNFD_HANDSHAKE_TAKEN,     /* the parked process carries the request out */
+	SPAWNFD_HANDSHAKE_BECAME,    /* the parked process has become the program */
+	SPAWNFD_HANDSHAKE_FAILED,    /* a step failed, and the parked process exits */
+	SPAWNFD_HANDSHAKE_REFUSED    /* the request is invalid; the parked process did nothing */
 };
 
-/* The claim word is the serial number of the request * SPAWNFD_CLAIM_STATES + the state. */
-#define SPAWNFD_CLAIM_STATES 8
+/* The handshake word is the serial number of the request * SPAWNFD_HANDSHAKE_STATES + the state. */
+#define SPAWNFD_HANDSHAKE_STATES 8
 
 /* The maximum number of steps in the page. */
 #define SPAWNFD_MAX_FIRST 24
@@ -265,13 +265,13 @@ enum spawnfd_claim {
  * The page that owner and parked process share. The owner sends a request before it has finished
  * comparing itself with the parked process. During the comparison the parked process prepares,
  * without visible effect. The owner then writes the result of the comparison into the page and sets
- * the claim to SPAWNFD_CLAIM_GO.
+ * the handshake to SPAWNFD_HANDSHAKE_COMMITTED.
  */
 struct spawnfd_page {
-	uint64_t claim; /* serial number and enum spawnfd_claim */
-	int32_t child;	/* pid of a forked child; the kernel writes it before the child runs */
-	int32_t unused; /* keeps the struct free of padding */
-	uint64_t first; /* number of steps in the page; they run before those of the request */
+	uint64_t handshake; /* serial number and enum spawnfd_handshake */
+	int32_t child;	    /* pid of a forked child; the kernel writes it before the child runs */
+	int32_t unused;	    /* keeps the struct free of padding */
+	uint64_t first;	    /* number of steps in the page; they run before those of the request */
 	uint64_t make_default; /* signals to reset to the default action; bit n-1 for signal n */
 	uint64_t make_ignored; /* signals to ignore */
 	uint64_t mask;	       /* signals to block */

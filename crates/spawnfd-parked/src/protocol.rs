@@ -342,11 +342,11 @@ pub const PAGE_SIZE: usize = 4096;
 /// The state of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub enum Claim {
+pub enum Handshake {
     /// The owner has sent the request.
-    Offered = 0,
+    Requested = 0,
     /// The owner confirms the request.
-    Go = 1,
+    Committed = 1,
     /// The owner withdraws the request.
     Withdrawn = 2,
     /// The parked process carries the request out.
@@ -359,8 +359,8 @@ pub enum Claim {
     Refused = 6,
 }
 
-/// The claim word is the serial number of the request * `CLAIM_STATES` + the state.
-pub const CLAIM_STATES: usize = 8;
+/// The handshake word is the serial number of the request * `HANDSHAKE_STATES` + the state.
+pub const HANDSHAKE_STATES: usize = 8;
 
 /// The maximum number of steps in the page.
 pub const MAX_FIRST: usize = 24;
@@ -368,7 +368,7 @@ pub const MAX_FIRST: usize = 24;
 /// The page that owner and parked process share. The owner sends a request before it has finished
 /// comparing itself with the parked process. During the comparison the parked process prepares,
 /// without visible effect. The owner then writes the result of the comparison into the page and
-/// sets the claim to `CLAIM_GO`.
+/// sets the handshake to `HANDSHAKE_COMMITTED`.
 #[derive(Debug)]
 pub struct Page;
 
@@ -377,8 +377,8 @@ impl Page {
     pub const SIZE: usize = 1208;
 
     // Offsets of the fields, in bytes.
-    /// Serial number and `Claim`.
-    pub const CLAIM: usize = 0;
+    /// Serial number and `Handshake`.
+    pub const HANDSHAKE: usize = 0;
     /// Pid of a forked child; the kernel writes it before the child runs.
     pub const CHILD: usize = 8;
     /// Keeps the struct free of padding.

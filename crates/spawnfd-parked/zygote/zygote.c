@@ -122,10 +122,10 @@ static void execute(void)
 
 	/* These calls have the same order as in become_program() of common/park.c. */
 	spawnfd_discard_signals();
-	if (!spawnfd_wait_for_go(&connection, head->serial))
+	if (!spawnfd_wait_for_commit(&connection, head->serial))
 		return;
-	/* Wake an owner that waits on the claim. The owner then waits for the end of the socket,
-	 * which exec or exit closes. */
+	/* Wake an owner that waits on the handshake. The owner then waits for the end of the
+	 * socket, which exec or exit closes. */
 	spawnfd_wake_owner(&connection);
 	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 	error = spawnfd_perform_steps(&request, &socket);

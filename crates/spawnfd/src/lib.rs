@@ -101,6 +101,7 @@ mod bytes;
 mod call;
 mod callback;
 pub mod child;
+mod cold_reason;
 pub mod command;
 mod constants;
 mod env;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The source, docs/warm-reference.md and the tests name the same reasons for a cold start."""
+"""The code gives exactly the reasons for cold starts in cold_reason.rs, and tests produce them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,6 @@ TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\])'|[bcL]"(?:\\.|[^"\\])*"|"((?:\\.|[^"\\])*)\"""",
     re.DOTALL,
 )
-# The Rust code before and after a reason.
-GIVEN = (
-    (r"\b(Err|Refused|Unusable|Permanent|Temporary|ok_or|then_some|map_or)\(\s*", ""),
-    (r"\brecord_missing_resource\(", ""),
-    (r"\b(Permanent|Temporary)\(format!\(\s*", ""),
-    (r"(=|return) Some\(|return |\|_\| |const [A-Z_]+: &str = ", ""),
-    (r"\{\s+", "}"),
-    # These strings are in tables of compared state.
-    (r"\(", ", self."),
-    (r'\("[A-Z]\w+", ', "),"),
-)
-# These strings are not reasons: failed system calls, paths, and the outcome of an explanation.
-NO_REASON = re.compile(r".*\(\).*|\{call\}: \{\}|/proc/self/.*|glibc-hwcaps|would start")
 
 
 def strings(text: str) -> Iterator[tuple[str, str, str]]:
@@ -38,32 +25,17 @@ def strings(text: str) -> Iterator[tuple[str, str, str]]:
             yield text[: found.start()], found[1], text[found.end() :]
 
 
-def reasons_in_rust() -> set[str]:
-    """Returns the reasons in the Rust source."""
-    found: set[str] = set()
-    # The generated protocol is left out: its strings are names of variables.
-    # reasons.rs explains the reasons of the other files.
-    warm = [path for path in (CORE / "warm").glob("*.rs") if path.name != "reasons.rs"]
-    authority = [CORE / f"host/authority/{name}.rs" for name in ("mod", "full", "reach")]
-    for path in [*warm, *authority, CORE / "host/inherited.rs"]:
-        for before, text, behind in strings(path.read_text().partition("#[cfg(test)]")[0]):
-            given = any(
-                re.search(f"({one})\\Z", before[-60:]) and behind.lstrip().startswith(other)
-                for one, other in GIVEN
-            )
-            if given and not NO_REASON.fullmatch(text):
-                # Replace the placeholders of a format string.
-                found.add(re.sub(r"\{\w+\}", "…", text))
-    actions = (ROOT / "crates/spawnfd-child/src/action.rs").read_text()
-    found |= set(re.findall(r"Parked::(?:BeforeExec|Never)\(\"([^\"]+)\"\)", actions))
-    # This reason replaces all further ones once a process has too many.
-    found.add(re.findall(r"return \"(\w+)\"", (CORE / "child/mod.rs").read_text())[0])
-    command = (CORE / "command/parkable.rs").read_text()
-    for name in ("needs_calling_thread", "needs_exec", "open_streams"):
-        body = command.partition(f"fn {name}(")[2].partition("\n    }")[0]
-        assert body, name
-        found |= {text for _, text, _ in strings(body)}
-    return found
+def known_reasons() -> dict[str, str]:
+    """Returns the texts of the reasons in cold_reason.rs, and their names. … is a variable part."""
+    table = (CORE / "cold_reason.rs").read_text().partition("\ncold_reasons! {")[2]
+    return {text: name for name, text in re.findall(r"(\w+) = \"([^\"]+)\"", table)}
+
+
+def names_in_rust() -> set[str]:
+    """Returns the names of the reasons that the Rust code gives."""
+    files = (path for path in CORE.rglob("*.rs") if path.name not in ("cold_reason.rs", "tests.rs"))
+    text = "".join(path.read_text().partition("#[cfg(test)]")[0] for path in files)
+    return set(re.findall(r"\bColdReason::([A-Z]\w+)", text))
 
 
 def reasons_in_parked_code() -> set[str]:
@@ -83,18 +55,15 @@ def reasons_in_parked_code() -> set[str]:
     return found
 
 
-def reasons_in_docs() -> set[str]:
-    """Returns the reasons in docs/warm-reference.md, without failed system calls."""
-    text = (ROOT / "docs/warm-reference.md").read_text().partition("## When a start is cold")[2]
-    rows = [line.split("|")[1] for line in text.partition("\n## ")[0].splitlines() if "|" in line]
-    return {one for one in re.findall(r"`([^`]+)`", "".join(rows)) if not NO_REASON.fullmatch(one)}
-
-
-def test_docs_name_every_reason() -> None:
-    source = reasons_in_rust() | reasons_in_parked_code()
+def test_the_code_gives_every_reason() -> None:
+    reported = reasons_in_parked_code()
     # This assertion shows that the patterns above still match the source.
-    assert {"stale", "cgroup", "group ids", "entry point outside libc", "cannot import …"} < source
-    assert sorted(reasons_in_docs() ^ source) == []
+    assert {"entry point outside libc", "cannot import …"} < reported
+    known, names = known_reasons(), names_in_rust()
+    assert sorted(reported - known.keys()) == []
+    # The decoder gives the text of a program that is none of the reasons.
+    unused = {text for text, name in known.items() if name not in names} - reported - {"…"}
+    assert sorted(unused) == []
 
 
 # Reasons that no test produces, and the reason why.
@@ -139,8 +108,8 @@ def reasons_in_tests() -> set[str]:
         varies = re.escape(reason).replace("…", "[^'\"]*")
         return re.search(rf"""["'> ](cold: )?{varies}(\\n)?["']""", text) is not None
 
-    return {reason for reason in reasons_in_docs() if is_named(reason)}
+    return {reason for reason in known_reasons() if is_named(reason)}
 
 
 def test_each_reason_is_tested() -> None:
-    assert sorted(reasons_in_docs() - reasons_in_tests() - UNTESTED.keys()) == []
+    assert sorted(known_reasons().keys() - reasons_in_tests() - UNTESTED.keys()) == []

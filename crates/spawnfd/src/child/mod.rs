@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use spawnfd_sys::{Ended, Errno, Used, call, reap_unsignalled, wait_pidfd};
 
+use crate::cold_reason::ColdReason;
 use crate::constants::signal;
 use crate::error::{Error, Result, Stage, errno, reason};
 use crate::host::descriptors::{CheckedFd, above_standard};
@@ -127,25 +128,25 @@ impl Started {
     pub fn from_name(name: &str) -> Option<Started> {
         use Started::{Clone, Fork, Kernel, Pool, Reserve, Session, Zygote};
         let plain = [Clone, Kernel, Reserve, Fork, Zygote, Pool, Session];
-        let cold = || Some(Started::Cold(interned(name.strip_prefix("cold: ")?)));
+        let cold = || Some(Started::Cold(interned(name.strip_prefix("cold: ")?).unwrap_or(ColdReason::Unknown.word())));
         plain.into_iter().find(|started| started.name() == name).or_else(cold)
     }
 }
 
-/// Stores a reason until the process ends. There are few different reasons.
-pub(crate) fn interned(reason: &str) -> &'static str {
+/// Stores a reason until the process ends. `None` if the process has stored too many different reasons.
+pub(crate) fn interned(reason: &str) -> Option<&'static str> {
     const MAX_REASONS: usize = 512;
     static KNOWN: PerProcess<BTreeSet<&'static str>> = PerProcess::new(BTreeSet::new());
     let mut known = KNOWN.lock();
     if let Some(reason) = known.get(reason) {
-        return reason;
+        return Some(reason);
     }
     if known.len() >= MAX_REASONS {
-        return "unknown";
+        return None;
     }
     let reason: &'static str = Box::leak(reason.into());
     known.insert(reason);
-    reason
+    Some(reason)
 }
 
 /// A start whose caller did not wait for exec.
@@ -209,8 +210,8 @@ impl Child {
     }
 
     /// The same child; `reason` says why it was not started from a parked process.
-    pub(crate) fn cold(mut self, reason: &'static str) -> Child {
-        self.started = Started::Cold(reason);
+    pub(crate) fn cold(mut self, reason: ColdReason) -> Child {
+        self.started = Started::Cold(reason.word());
         self
     }
 

@@ -60,6 +60,7 @@ pub use spawnfd_sys::call::FilterInstruction;
 pub(crate) use start::{Placement, Start};
 
 use crate::child::Child;
+use crate::cold_reason::ColdReason;
 use crate::env::{self, Env};
 use crate::error::{Error, Result, Stage, errno, from_io, of_path, reason, shown};
 use crate::sandbox::{Sandbox, SandboxDescriptor};
@@ -174,32 +175,33 @@ enum Program {
 
 /// A source of parked processes, which a start may use instead of a new process. [`Warm`](crate::Warm) is one.
 pub(crate) trait ParkedSource: std::fmt::Debug + Send + Sync {
-    /// Reserves a parked process for this start and the calling thread, before the command is lowered.
+    /// Leases a parked process for this start and the calling thread, before the command is lowered.
     ///
     /// # Errors
     /// The reason why no parked process is available.
-    fn inspect<'a>(
+    fn candidates<'a>(
         &'a self,
-        start: &Start<'_>,
+        start: &Start<'a>,
         template: &Template,
-    ) -> std::result::Result<Box<dyn ParkedOffer + 'a>, &'static str>;
+    ) -> std::result::Result<Box<dyn ParkedCandidates + 'a>, ColdReason>;
 
     /// Counts a start that was not made from a parked process.
-    fn count_cold(&self, reason: &'static str);
+    fn count_cold(&self, reason: ColdReason);
 }
 
-/// A parked process that one start has reserved. Dropping the offer gives the process back.
-pub(crate) trait ParkedOffer {
+/// The parked processes that may serve one start, the first of which is leased. Dropping this value gives the process
+/// back.
+pub(crate) trait ParkedCandidates {
     /// Which of the caller's descriptors 0, 1 and 2 are open. The plan passes the open ones to the parked process.
     fn streams(&self) -> [bool; 3];
 
-    /// Makes the process carry out the plan. The outer error is the reason why the process has done nothing. Another
-    /// launcher may then start the command.
-    fn start(self: Box<Self>, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str>;
+    /// Makes one of the processes carry out the plan. The outer error is the reason why no process has done anything.
+    /// Another launcher may then start the command.
+    fn start(self: Box<Self>, request: &ParkedRequest<'_>) -> std::result::Result<ParkedOutcome, ColdReason>;
 
-    /// Compares as `start` does, but leaves the process parked.
+    /// Checks as `start` does, but leaves the processes parked.
     #[cfg(feature = "warm")]
-    fn explain(self: Box<Self>, order: &Order<'_>) -> std::result::Result<WouldStart, &'static str>;
+    fn explain(self: Box<Self>, request: &ParkedRequest<'_>) -> std::result::Result<WouldStart, ColdReason>;
 }
 
 /// How a parked process would start a command.
@@ -215,7 +217,7 @@ pub(crate) struct WouldStart {
 pub(crate) type ParkedOutcome = std::result::Result<Child, ParkedFailure>;
 
 /// Why a parked process that began to carry out a plan has not become the program.
-#[cfg_attr(not(feature = "warm"), expect(dead_code, reason = "no other type implements `ParkedOffer`"))]
+#[cfg_attr(not(feature = "warm"), expect(dead_code, reason = "no other type implements `ParkedCandidates`"))]
 pub(crate) enum ParkedFailure {
     /// An action, a check or exec failed.
     Failed(Failure),
@@ -224,8 +226,8 @@ pub(crate) enum ParkedFailure {
 }
 
 /// The work for a parked process.
-#[cfg_attr(not(feature = "warm"), expect(dead_code, reason = "no other type implements `ParkedOffer`"))]
-pub(crate) struct Order<'a> {
+#[cfg_attr(not(feature = "warm"), expect(dead_code, reason = "no other type implements `ParkedCandidates`"))]
+pub(crate) struct ParkedRequest<'a> {
     pub(crate) start: &'a Start<'a>,
     pub(crate) plan: &'a Arc<Plan<'static>>,
     pub(crate) template: &'a Template,

@@ -9,7 +9,8 @@ use spawnfd_child::Op;
 use spawnfd_sys::call::FilterInstruction;
 use spawnfd_sys::{abi, call};
 
-use super::{Command, Namespaces, Start, Stdio};
+use super::{Command, Namespaces, NewNamespaces, Start, Stdio};
+use crate::cold_reason::ColdReason;
 use crate::env::Env;
 
 impl Command<'_> {
@@ -24,8 +25,9 @@ impl Command<'_> {
     }
 
     /// The first attribute that only exec can apply, or that only a new process can have.
-    pub(crate) fn needs_exec(&self) -> Option<&'static str> {
-        (self.namespaces.kinds != Namespaces::NONE || self.namespaces.user_map.is_some()).then_some("namespaces")
+    pub(crate) fn needs_exec(&self) -> Option<ColdReason> {
+        let NewNamespaces { kinds, user_map } = &self.namespaces;
+        (*kinds != Namespaces::NONE || user_map.is_some()).then_some(ColdReason::Namespaces)
     }
 
     /// The program's working directory. The path may be relative to that of the calling thread.
@@ -67,11 +69,11 @@ impl Start<'_> {
     /// # Errors
     /// The program inherits a stream that is close-on-exec in the caller. A parked process's copy of that stream
     /// would stay open across exec.
-    pub(crate) fn open_streams(&self) -> std::result::Result<[bool; 3], &'static str> {
+    pub(crate) fn open_streams(&self) -> std::result::Result<[bool; 3], ColdReason> {
         let mut streams = [false; 3];
         for (number, (stdio, open)) in (0..).zip(self.streams().zip(&mut streams)) {
             match call::descriptor_flags(number) {
-                Ok(abi::FD_CLOEXEC) if matches!(stdio, Stdio::Inherit) => return Err("close-on-exec stream"),
+                Ok(abi::FD_CLOEXEC) if matches!(stdio, Stdio::Inherit) => return Err(ColdReason::CloseOnExecStream),
                 flags => *open = flags.is_ok(),
             }
         }
@@ -79,14 +81,14 @@ impl Start<'_> {
     }
 
     /// The first attribute that only a child of the calling thread can have.
-    pub(crate) fn needs_calling_thread(&self) -> Option<&'static str> {
+    pub(crate) fn needs_calling_thread(&self) -> Option<ColdReason> {
         let command = self.command;
         command
             .signals
             .parent_death
-            .map(|_| "parent-death signal")
-            .or(command.inherit_descriptors.then_some("inherited descriptors"))
-            .or(self.namespace().is_some().then_some("pid namespace"))
-            .or(self.subreaper().is_some().then_some("subreaper"))
+            .map(|_| ColdReason::ParentDeathSignal)
+            .or(command.inherit_descriptors.then_some(ColdReason::InheritedDescriptors))
+            .or(self.namespace().is_some().then_some(ColdReason::PidNamespace))
+            .or(self.subreaper().is_some().then_some(ColdReason::Subreaper))
     }
 }

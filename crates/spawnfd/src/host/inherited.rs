@@ -21,6 +21,7 @@ use std::ffi::CStr;
 
 use spawnfd_sys::{Errno, abi, call, prctl};
 
+use crate::cold_reason::ColdReason;
 use crate::host::features;
 use crate::host::own_proc::{self, ProcFile};
 
@@ -71,16 +72,19 @@ impl InheritedState {
         self.scheduling.ok().map(|words| (words[0] >> 32) as u32)
     }
 
-    /// The name of the first difference from `other`.
-    pub(crate) fn first_difference(&self, other: &InheritedState) -> Option<&'static str> {
+    /// The first difference from `other`, as a reason for a cold start.
+    pub(crate) fn first_difference(&self, other: &InheritedState) -> Option<ColdReason> {
         let equal = [
-            ("scheduling", self.scheduling == other.scheduling && self.cookie == other.cookie),
-            ("affinity", self.processors == other.processors),
-            ("I/O priority", self.io_priority == other.io_priority),
-            ("memory policy", self.memory_policy == other.memory_policy),
-            ("switches", self.switches == other.switches && self.time_stamp_counter == other.time_stamp_counter),
-            ("personality", self.persona == other.persona),
-            ("cgroup", self.cgroup == other.cgroup),
+            (ColdReason::Scheduling, self.scheduling == other.scheduling && self.cookie == other.cookie),
+            (ColdReason::Affinity, self.processors == other.processors),
+            (ColdReason::IoPriority, self.io_priority == other.io_priority),
+            (ColdReason::MemoryPolicy, self.memory_policy == other.memory_policy),
+            (
+                ColdReason::Switches,
+                self.switches == other.switches && self.time_stamp_counter == other.time_stamp_counter,
+            ),
+            (ColdReason::Personality, self.persona == other.persona),
+            (ColdReason::Cgroup, self.cgroup == other.cgroup),
         ];
         equal.iter().find(|(_, equal)| !equal).map(|(what, _)| *what)
     }

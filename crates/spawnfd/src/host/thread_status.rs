@@ -6,26 +6,26 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::fork_generation;
 
+use crate::cold_reason::ColdReason;
 use crate::host::own_proc::{self, ProcFile};
 use crate::host::per_process::PerProcess;
 
-/// The lines of /proc/thread-self/status that describe authority, and their names in the reasons for a cold start (a
-/// start without a parked process).
-pub(super) const LINES: [(&str, &str); 14] = [
-    ("Uid", "user ids"),
-    ("Gid", "group ids"),
-    ("Groups", "groups"),
-    ("CapInh", "capabilities"),
-    ("CapPrm", "capabilities"),
-    ("CapEff", "capabilities"),
-    ("CapBnd", "capabilities"),
-    ("CapAmb", "capabilities"),
-    ("NoNewPrivs", "no_new_privs"),
-    ("Seccomp", "seccomp"),
-    ("Seccomp_filters", "seccomp"),
-    ("Speculation_Store_Bypass", "speculation"),
-    ("SpeculationIndirectBranch", "speculation"),
-    ("Mems_allowed", "cpuset"),
+/// The lines of /proc/thread-self/status that describe authority, and the reasons for a cold start if they differ.
+pub(super) const LINES: [(&str, ColdReason); 14] = [
+    ("Uid", ColdReason::UserIds),
+    ("Gid", ColdReason::GroupIds),
+    ("Groups", ColdReason::Groups),
+    ("CapInh", ColdReason::Capabilities),
+    ("CapPrm", ColdReason::Capabilities),
+    ("CapEff", ColdReason::Capabilities),
+    ("CapBnd", ColdReason::Capabilities),
+    ("CapAmb", ColdReason::Capabilities),
+    ("NoNewPrivs", ColdReason::NoNewPrivs),
+    ("Seccomp", ColdReason::Seccomp),
+    ("Seccomp_filters", ColdReason::Seccomp),
+    ("Speculation_Store_Bypass", ColdReason::Speculation),
+    ("SpeculationIndirectBranch", ColdReason::Speculation),
+    ("Mems_allowed", ColdReason::Cpuset),
 ];
 
 pub(super) const CAP_SYS_ADMIN: u32 = 21;

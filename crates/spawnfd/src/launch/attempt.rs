@@ -13,7 +13,8 @@ use super::refusal::Refusal;
 use super::tables::Strategy;
 use super::{clone, detached, kernel, parked, pidns, subreaper};
 use crate::child::Child;
-use crate::command::{Lowered, ParkedOffer, Start};
+use crate::cold_reason::ColdReason;
+use crate::command::{Lowered, ParkedCandidates, Start};
 use crate::error::{Error, Result, Stage};
 use crate::host::features::{self, FeaturesOfThread};
 use crate::template::{CacheKey, Template, TemplateCache};
@@ -86,10 +87,10 @@ pub(super) struct Prepared<'a> {
     _child_ends: Vec<OwnedFd>,
     /// The caller's ends of the pipes, for the streams 0, 1 and 2.
     pipes: [Option<OwnedFd>; 3],
-    /// The reserved parked process, or the reason why there is none. `None` if the command uses no parked processes.
-    offer: Option<std::result::Result<Box<dyn ParkedOffer + 'a>, &'static str>>,
+    /// The parked processes that may serve the start, or the reason why there is none. `None` if the command uses no parked processes.
+    candidates: Option<std::result::Result<Box<dyn ParkedCandidates + 'a>, ColdReason>>,
     /// The reason why no parked process can become the program, if the command uses parked processes.
-    cold: Option<&'static str>,
+    cold: Option<ColdReason>,
     /// The launchers that have not been asked.
     launchers: slice::Iter<'static, Launcher>,
     launcher: &'static Launcher,
@@ -107,8 +108,8 @@ impl<'a> Prepared<'a> {
         // A child in another user namespace sees other owners of files, so the caller compares the program with its
         // template.
         let elsewhere = start.changes_user_namespace();
-        let offer = parked::inspect(start, template);
-        let streams = offer.as_ref().and_then(|offer| offer.as_ref().ok()).map(|offer| offer.streams());
+        let candidates = parked::candidates(start, template);
+        let streams = candidates.as_ref().and_then(|found| found.as_ref().ok()).map(|found| found.streams());
         let lowered = Lowered::new(start, template, &features, is_cached && !elsewhere, streams)?;
         template.check_in_caller()?;
         if elsewhere {
@@ -136,7 +137,7 @@ impl<'a> Prepared<'a> {
             must_wait,
             _child_ends: child_ends,
             pipes,
-            offer,
+            candidates,
             cold: None,
             launchers: others.iter(),
             launcher,
@@ -180,7 +181,7 @@ impl<'a> Prepared<'a> {
             options: self.options,
             cgroup: self.cgroup,
             strategy: self.strategy,
-            offer: self.offer.take(),
+            candidates: self.candidates.take(),
             cold: &mut self.cold,
         }
     }
@@ -238,10 +239,10 @@ pub(super) struct Attempt<'a, 'fd> {
     pub(super) cgroup: Option<(u16, RawFd)>,
     /// The strategy for the child's descriptor table.
     pub(super) strategy: Strategy,
-    /// The reserved parked process, or the reason why there is none. `None` if the command uses no parked processes.
-    pub(super) offer: Option<std::result::Result<Box<dyn ParkedOffer + 'fd>, &'static str>>,
+    /// The parked processes that may serve the start, or the reason why there is none. `None` if the command uses no parked processes.
+    pub(super) candidates: Option<std::result::Result<Box<dyn ParkedCandidates + 'fd>, ColdReason>>,
     /// The reason for a cold start.
-    pub(super) cold: &'a mut Option<&'static str>,
+    pub(super) cold: &'a mut Option<ColdReason>,
 }
 
 impl Attempt<'_, '_> {

@@ -8,25 +8,26 @@ use spawnfd_sys::Errno;
 use super::attempt::Prepared;
 use super::outcome::{explain_killed, not_joined};
 use super::{Attempt, Launch, Wait};
+use crate::cold_reason::ColdReason;
 #[cfg(feature = "warm")]
 use crate::command::Command;
 #[cfg(feature = "warm")]
 use crate::command::WouldStart;
-use crate::command::{Order, ParkedFailure, ParkedOffer, Start};
+use crate::command::{ParkedCandidates, ParkedFailure, ParkedRequest, Start};
 use crate::template::Template;
 
-/// Reserves a parked process. The library does this before it lowers the command to a plan, because the plan depends
+/// Leases a parked process. The library does this before it lowers the command to a plan, because the plan depends
 /// on the process. Returns `None` if the command uses no parked processes.
-pub(super) fn inspect<'a>(
+pub(super) fn candidates<'a>(
     start: &Start<'a>,
     template: &Template,
-) -> Option<Result<Box<dyn ParkedOffer + 'a>, &'static str>> {
+) -> Option<Result<Box<dyn ParkedCandidates + 'a>, ColdReason>> {
     let parked = start.command.parked.as_ref()?;
-    Some(if start.is_cold { Err("died") } else { parked.inspect(start, template) })
+    Some(if start.is_cold { Err(ColdReason::Died) } else { parked.candidates(start, template) })
 }
 
-fn order<'a>(attempt: &'a Attempt<'_, '_>) -> Order<'a> {
-    Order {
+fn request<'a>(attempt: &'a Attempt<'_, '_>) -> ParkedRequest<'a> {
+    ParkedRequest {
         start: attempt.start,
         plan: &attempt.plan,
         template: attempt.template,
@@ -41,18 +42,18 @@ fn order<'a>(attempt: &'a Attempt<'_, '_>) -> Order<'a> {
 /// # Errors
 /// Those of a start.
 #[cfg(feature = "warm")]
-pub(crate) fn explain(command: &Command<'_>) -> crate::error::Result<Result<WouldStart, &'static str>> {
+pub(crate) fn explain(command: &Command<'_>) -> crate::error::Result<Result<WouldStart, ColdReason>> {
     let start = Start::of_run(command, false);
     let (template, cached) = command.template()?;
     let mut prepared = Prepared::new(&start, &template, cached.is_some(), Wait::Start)?;
     let mut attempt = prepared.attempt(&start, &template, &cached);
-    let offer = attempt.offer.take().unwrap_or(Err("off"));
-    Ok(offer.and_then(|offer| offer.explain(&order(&attempt))))
+    let candidates = attempt.candidates.take().unwrap_or(Err(ColdReason::Off));
+    Ok(candidates.and_then(|candidates| candidates.explain(&request(&attempt))))
 }
 
 pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
-    let Some(offer) = attempt.offer.take() else { return Launch::NotMine("no parked processes") };
-    match offer.and_then(|offer| offer.start(&order(attempt))) {
+    let Some(candidates) = attempt.candidates.take() else { return Launch::NotMine("no parked processes") };
+    match candidates.and_then(|candidates| candidates.start(&request(attempt))) {
         Ok(Ok(child)) => Launch::Started(child),
         Ok(Err(ParkedFailure::Failed(failure))) => match (attempt.cgroup, failure) {
             // A child of a cold start would be created in this cgroup. For a directory of another kind, clone3 fails
@@ -70,7 +71,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
         Err(reason) => {
             attempt.start.command.parked.iter().for_each(|parked| parked.count_cold(reason));
             *attempt.cold = Some(reason);
-            Launch::NotMine(reason)
+            Launch::NotMine(reason.word())
         }
     }
 }

@@ -11,6 +11,7 @@ use spawnfd_child::{Data, Op};
 use spawnfd_guard::sys;
 use spawnfd_sys::{abi, call};
 
+use crate::cold_reason::ColdReason;
 use crate::host::authority::{Authority, Reach};
 use crate::host::inherited::{FileId, InheritedState};
 use crate::host::own_proc::{self, ProcFile};
@@ -71,20 +72,20 @@ impl CallerState {
     /// if the process then executes the program.
     ///
     /// # Errors
-    /// The name of a difference that no step can apply.
-    pub(super) fn steps_to(&self, now: &CallerState, executes: bool) -> Result<Vec<Op<'static>>, &'static str> {
-        if let Some(what) =
+    /// A difference that no step can apply.
+    pub(super) fn steps_to(&self, now: &CallerState, executes: bool) -> Result<Vec<Op<'static>>, ColdReason> {
+        if let Some(reason) =
             self.authority.first_difference(&now.authority).or_else(|| self.inherited.first_difference(&now.inherited))
         {
-            return Err(what);
+            return Err(reason);
         }
         let equal = [
-            ("session", self.group_and_session == now.group_and_session),
-            ("root", self.root == now.root),
-            ("core dump filter", self.core_filter == now.core_filter),
+            (ColdReason::Session, self.group_and_session == now.group_and_session),
+            (ColdReason::Root, self.root == now.root),
+            (ColdReason::CoreDumpFilter, self.core_filter == now.core_filter),
         ];
-        if let Some((what, _)) = equal.iter().find(|(_, equal)| !equal) {
-            return Err(what);
+        if let Some((reason, _)) = equal.iter().find(|(_, equal)| !equal) {
+            return Err(*reason);
         }
         let mask = u32::from_str_radix(now.authority.umask(), 8).unwrap_or(0o22);
         let mut steps = vec![Op::Umask { mask }];
@@ -95,18 +96,18 @@ impl CallerState {
             // The kernel laid out the stack and heap of the parked process by these limits, at
             // exec.
             if !executes && matches!(resource, abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA) {
-                return Err("memory limits");
+                return Err(ColdReason::MemoryLimits);
             }
             let (rlim_cur, rlim_max) = is;
             if rlim_max > was.1 {
-                return Err("raised limits");
+                return Err(ColdReason::RaisedLimits);
             }
             steps.push(Op::Limit { resource, limit: [rlim_cur, rlim_max] });
         }
         match (self.oom_score_adj, now.oom_score_adj) {
             (was, is) if was == is => {}
             (Some(was), Some(is)) if is > was => steps.push(Op::OomScoreAdj { value: is, text: Data::Borrowed(&[]) }),
-            _ => return Err("oom_score_adj"),
+            _ => return Err(ColdReason::OomScoreAdj),
         }
         Ok(steps)
     }

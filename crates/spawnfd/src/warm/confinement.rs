@@ -10,17 +10,11 @@ use spawnfd_sys::call::{self, FilterInstruction};
 
 use super::Park;
 use super::sandbox_command::InnerPlan;
+use crate::cold_reason::ColdReason;
 use crate::command::Command;
 use crate::host::authority::AddedConfinement;
 use crate::host::descriptors::CheckedFd;
 use crate::host::features;
-
-/// Reasons for a cold start: the command asks for another filter or ruleset than the parked process has.
-const FILTER: &str = "seccomp filter";
-const RULESET: &str = "Landlock ruleset";
-/// A reason for a cold start: the command has an action before its confinement. A parked process is confined already,
-/// so the action would have another effect there.
-pub(super) const CONFINED: &str = "confinement";
 
 /// The confinement of a parked process. The fields are in the order in which a child applies them.
 #[derive(Clone, Debug, Default)]
@@ -77,9 +71,9 @@ impl Confinement {
     /// # Errors
     /// The part of the confinement that the command does not ask for, or asks for with another
     /// value.
-    pub(super) fn check_command(&self, command: &Command<'_>) -> Result<(), &'static str> {
+    pub(super) fn check_command(&self, command: &Command<'_>) -> Result<(), ColdReason> {
         if command.filter() != &*self.filter {
-            return Err(FILTER);
+            return Err(ColdReason::SeccompFilter);
         }
         let is_same_file = |own: &CheckedFd, theirs: RawFd| {
             own.get().is_some_and(|own| call::is_same_file(features::killed(), own.as_raw_fd(), theirs) == Ok(true))
@@ -87,17 +81,17 @@ impl Confinement {
         if let Some(own) = &self.ruleset
             && !command.first_ruleset().is_some_and(|theirs| is_same_file(own, theirs))
         {
-            return Err(RULESET);
+            return Err(ColdReason::LandlockRuleset);
         }
-        if self.no_new_privs && !command.gives_up_privileges() { Err("no_new_privs") } else { Ok(()) }
+        if self.no_new_privs && !command.gives_up_privileges() { Err(ColdReason::NoNewPrivs) } else { Ok(()) }
     }
 
     /// Adapts the steps that a child of a cold start performs before its confinement. A parked process is confined
     /// when it performs them.
     ///
     /// # Errors
-    /// [`CONFINED`]: the steps would have another effect.
-    pub(super) fn adapt_steps(&self, inner: &mut InnerPlan, plan: &Plan<'_>) -> Result<(), &'static str> {
+    /// [`ColdReason::Confinement`]: the steps would have another effect.
+    pub(super) fn adapt_steps(&self, inner: &mut InnerPlan, plan: &Plan<'_>) -> Result<(), ColdReason> {
         let mut ruleset_pending = self.ruleset.is_some();
         for Step { index, op } in std::mem::take(&mut inner.steps) {
             let op = match op {
@@ -108,8 +102,8 @@ impl Confinement {
                 }
                 Op::NoNewPrivs if self.no_new_privs => continue,
                 Op::OpenNull { to } => inner.place_null(plan, to)?,
-                Op::Open { .. } if ruleset_pending || self.has_filter() => return Err(CONFINED),
-                Op::Cgroup { .. } | Op::OomScoreAdj { .. } => return Err(CONFINED),
+                Op::Open { .. } if ruleset_pending || self.has_filter() => return Err(ColdReason::Confinement),
+                Op::Cgroup { .. } | Op::OomScoreAdj { .. } => return Err(ColdReason::Confinement),
                 op => op,
             };
             inner.steps.push(Step { index, op });

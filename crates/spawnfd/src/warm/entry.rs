@@ -10,6 +10,7 @@ use super::leased::LeasedProcess;
 use super::parked::{ParkedOrigin, ParkedProcess};
 use super::recipe::Recipe;
 use super::usage::{Choice, Usage};
+use crate::cold_reason::ColdReason;
 use crate::host::descriptors::standard_streams_are_open;
 
 /// One program for which the keeper thread parks processes.
@@ -27,10 +28,10 @@ pub(super) struct WarmEntry {
     /// While the keeper parks a process: the start time, and the number of mount table changes at that time.
     pub(super) parking: Option<(Instant, u64)>,
     /// The reason why the keeper cannot park the program.
-    pub(super) cannot: Option<&'static str>,
+    pub(super) cannot: Option<ColdReason>,
     /// The resource that was missing several times in a row, and the time of the last failure. The keeper tries again
     /// at intervals.
-    pub(super) missing_resource: Option<(&'static str, Instant)>,
+    pub(super) missing_resource: Option<(ColdReason, Instant)>,
     /// True if the keeper has parked this version of the program before.
     pub(super) was_parked: bool,
     /// True if a file has changed, so the keeper has ended the parked processes, and has parked none since.
@@ -64,7 +65,7 @@ pub(super) struct Auto {
     /// in mode fork.
     pub(super) may_fork: bool,
     /// Why the keeper parks no process for the program at present.
-    pub(super) stays_cold: Option<&'static str>,
+    pub(super) stays_cold: Option<ColdReason>,
 }
 
 impl WarmEntry {
@@ -108,7 +109,7 @@ impl WarmEntry {
         true
     }
 
-    fn stays_cold(&self) -> Option<&'static str> {
+    fn stays_cold(&self) -> Option<ColdReason> {
         self.auto.and_then(|auto| auto.stays_cold)
     }
 
@@ -121,7 +122,7 @@ impl WarmEntry {
 
     /// Leases a parked process to a start. If none is free, leases the parent, so that the start forks a child from
     /// it. `counts`: the program starts.
-    pub(super) fn lease(&mut self, now: Instant, delay: Duration, counts: bool) -> Result<LeasedProcess, &'static str> {
+    pub(super) fn lease(&mut self, now: Instant, delay: Duration, counts: bool) -> Result<LeasedProcess, ColdReason> {
         if let Some(cannot) = self.cannot {
             return Err(cannot);
         }
@@ -131,12 +132,12 @@ impl WarmEntry {
         if counts && is_parent && self.parent.is_none() {
             self.record_start(false, now);
         }
-        let reason = if self.stale { "stale" } else { self.stays_cold().unwrap_or("empty") };
+        let reason = if self.stale { ColdReason::Stale } else { self.stays_cold().unwrap_or(ColdReason::Empty) };
         let refusal = || {
             if standard_streams_are_open() {
                 self.missing_resource.map_or(reason, |(what, _)| what)
             } else {
-                "closed standard stream"
+                ColdReason::ClosedStandardStream
             }
         };
         let handle = parked.or_else(|| self.parent.clone()).ok_or_else(refusal)?;
@@ -158,7 +159,7 @@ impl WarmEntry {
     }
 
     /// Returns the reason why the entry has too few parked processes, if the reason is known.
-    pub(super) fn missing_reason(&self) -> Option<&'static str> {
+    pub(super) fn missing_reason(&self) -> Option<ColdReason> {
         self.cannot.or(self.missing_resource.map(|(what, _)| what))
     }
 

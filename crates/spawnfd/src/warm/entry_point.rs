@@ -8,14 +8,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::cold_reason::ColdReason;
 use crate::error::{Error, Result};
-
-/// A reason for a cold start: the command runs another script or module.
-pub(super) const ENTRY: &str = "entry";
-/// A reason for a cold start: the program has another working directory than the parked process.
-pub(super) const OTHER_DIRECTORY: &str = "working directory";
-/// A reason for a cold start: the working directory has a module that CPython would import in place of another one.
-const SHADOWED: &str = "shadowed module";
 
 /// The script or module that every start runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,7 +73,7 @@ impl EntryPoint {
         &self,
         rest: &[OsString],
         directory: impl Fn() -> PathBuf,
-    ) -> std::result::Result<(), &'static str> {
+    ) -> std::result::Result<(), ColdReason> {
         let is_same = match &self.program {
             EntryProgram::Module(name) => matches!(rest, [option, module, ..] if option == "-m" && module == name),
             EntryProgram::Script(path) => rest.first().is_some_and(|word| {
@@ -88,8 +82,8 @@ impl EntryPoint {
             }),
         };
         match &self.directory {
-            _ if !is_same => Err(ENTRY),
-            Some(own) if !is_same_directory(own, &directory()) => Err(OTHER_DIRECTORY),
+            _ if !is_same => Err(ColdReason::Entry),
+            Some(own) if !is_same_directory(own, &directory()) => Err(ColdReason::WorkingDirectory),
             _ => Ok(()),
         }
     }
@@ -98,14 +92,10 @@ impl EntryPoint {
     ///
     /// # Errors
     /// The reason for a cold start.
-    pub(super) fn check_modules(
-        &self,
-        modules: &ModuleNames,
-        directory: &Path,
-    ) -> std::result::Result<(), &'static str> {
+    pub(super) fn check_modules(&self, modules: &ModuleNames, directory: &Path) -> std::result::Result<(), ColdReason> {
         // inotify reports changes of a script's directory, and of a known working directory.
         let may_differ = matches!(self.program, EntryProgram::Module(_)) && self.directory.is_none();
-        if may_differ && modules.are_shadowed_in(directory) { Err(SHADOWED) } else { Ok(()) }
+        if may_differ && modules.are_shadowed_in(directory) { Err(ColdReason::ShadowedModule) } else { Ok(()) }
     }
 }
 
@@ -217,7 +207,7 @@ mod tests {
         let entry = EntryPoint::parse(OsStr::new("-m tool"), Some(Path::new("/proc"))).expect("it is valid");
         let fits = |directory: &str| entry.fits(&["-m".into(), "tool".into()], || directory.into());
         assert_eq!(["/proc", "/sys/../proc"].map(fits), [Ok(()); 2]);
-        assert_eq!(["/", "/missing"].map(fits), [Err(OTHER_DIRECTORY); 2]);
+        assert_eq!(["/", "/missing"].map(fits), [Err(ColdReason::WorkingDirectory); 2]);
     }
 
     #[test]

@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Warm, reasons};
+use super::Warm;
 use crate::child::Started;
+use crate::cold_reason::ColdReason;
 use crate::command::{Command, WouldStart};
 use crate::error::Result;
 use crate::launch;
@@ -33,36 +34,30 @@ pub struct Explanation {
     pub started: Started,
     /// The start-up time that a warm start would save. 0 for a cold start, and for [`Warm::add_any`].
     pub saves: Duration,
+    reason: Option<ColdReason>,
 }
 
 impl Explanation {
     /// Whether the start would be warm.
     pub fn is_warm(&self) -> bool {
-        !matches!(self.started, Started::Cold(_))
+        self.reason.is_none()
     }
 
     /// Why the start would be cold: a word as in [`Started::Cold`].
     pub fn reason(&self) -> Option<&'static str> {
-        match self.started {
-            Started::Cold(reason) => Some(reason),
-            _ => None,
-        }
+        self.reason.map(ColdReason::word)
     }
 
     /// Why the start would be cold, as a sentence.
     pub fn meaning(&self) -> Option<&'static str> {
-        self.reason().map(|reason| reasons::explain(reason).map_or(OTHER.0, |(meaning, _)| meaning))
+        self.reason.map(|reason| reason.explanation().0)
     }
 
     /// The change that makes the start warm, as a sentence.
     pub fn remedy(&self) -> Option<&'static str> {
-        self.reason().map(|reason| reasons::explain(reason).map_or(OTHER.1, |(_, remedy)| remedy))
+        self.reason.map(|reason| reason.explanation().1)
     }
 }
-
-/// The meaning and the remedy of a reason that the program itself has reported.
-const OTHER: (&str, &str) =
-    ("The program reported this error before it parked.", "Run the program by hand with the environment of add().");
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,8 +85,10 @@ impl Warm {
         let found = launch::explain_parked(command);
         command.parked = before;
         Ok(match found? {
-            Ok(WouldStart { started, saves }) => Explanation { started, saves },
-            Err(reason) => Explanation { started: Started::Cold(reason), saves: Duration::ZERO },
+            Ok(WouldStart { started, saves }) => Explanation { started, saves, reason: None },
+            Err(reason) => {
+                Explanation { started: Started::Cold(reason.word()), saves: Duration::ZERO, reason: Some(reason) }
+            }
         })
     }
 }

@@ -11,12 +11,13 @@ use super::parked::ParkedProcess;
 use super::request::{ACCEPT_TIMEOUT, why_unsent};
 use super::wire::{self, Reply};
 use crate::child::Child;
+use crate::cold_reason::ColdReason;
 
 /// The outcome of a request for children.
 pub(super) struct ForkedChildren {
     pub(super) children: Vec<ParkedProcess>,
     /// Why there are fewer children than requested.
-    pub(super) shortfall: Option<&'static str>,
+    pub(super) shortfall: Option<ColdReason>,
 }
 
 impl ParkedProcess {
@@ -25,13 +26,15 @@ impl ParkedProcess {
     ///
     /// # Errors
     /// The reason why this process has requested no child.
-    pub(super) fn fork(&mut self, count: usize) -> Result<ForkedChildren, &'static str> {
+    pub(super) fn fork(&mut self, count: usize) -> Result<ForkedChildren, ColdReason> {
         let (mut channels, mut shortfall) = (Vec::new(), self.fork_error);
         while shortfall.is_none() && channels.len() < count {
             match self.request_child(channels.is_empty()) {
                 // Send all requests before waiting for the first answer.
                 Ok(channel) => channels.push(channel),
-                Err(why @ ("descriptors" | "descriptor table")) if channels.is_empty() => return Err(why),
+                Err(why @ (ColdReason::Descriptors | ColdReason::DescriptorTable)) if channels.is_empty() => {
+                    return Err(why);
+                }
                 Err(why) => shortfall = Some(why),
             }
         }
@@ -47,15 +50,15 @@ impl ParkedProcess {
         Ok(ForkedChildren { children, shortfall })
     }
 
-    fn request_child(&self, is_first: bool) -> Result<Channel, &'static str> {
-        let (channel, child_ends) = Channel::new().map_err(|_| "descriptors")?;
-        let socket = self.channel.socket().ok_or("descriptor table")?;
+    fn request_child(&self, is_first: bool) -> Result<Channel, ColdReason> {
+        let (channel, child_ends) = Channel::new().map_err(|_| ColdReason::Descriptors)?;
+        let socket = self.channel.socket().ok_or(ColdReason::DescriptorTable)?;
         let mut request = wire::encode_fork(self.child_private.is_none() && is_first);
         let sent = send(socket.as_raw_fd(), &mut request, &child_ends.each_ref().map(AsRawFd::as_raw_fd));
         sent.map(|()| channel).map_err(why_unsent)
     }
 
-    fn receive_child(&mut self, mut channel: Channel) -> Result<ParkedProcess, &'static str> {
+    fn receive_child(&mut self, mut channel: Channel) -> Result<ParkedProcess, ColdReason> {
         let mut message = [0; 64];
         // poll() also reports an event if the parent has ended.
         let has_event = channel.poll(ACCEPT_TIMEOUT);
@@ -70,7 +73,7 @@ impl ParkedProcess {
             // End the parent first, so that it forks no other child.
             self.end();
             channel.kill_unreported_child();
-            return Err(if has_event { "died" } else { "slow" });
+            return Err(if has_event { ColdReason::Died } else { ColdReason::Slow });
         };
         let renumbered = channel.renumber();
         let mut parked = ParkedProcess::new(self.generation, child, channel, self.origin.clone());
@@ -79,7 +82,7 @@ impl ParkedProcess {
         if renumbered.is_err() {
             // Dropping `parked` kills the child by its pidfd.
             self.end();
-            return Err("descriptors");
+            return Err(ColdReason::Descriptors);
         }
         Ok(parked)
     }

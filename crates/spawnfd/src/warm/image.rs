@@ -10,6 +10,7 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, getxattr, openat};
 
 use super::channel::CallError;
+use crate::cold_reason::ColdReason;
 use crate::host::memfd;
 use crate::template::Template;
 
@@ -34,21 +35,23 @@ pub(super) fn zygote_file() -> Result<OwnedFd, CallError> {
 ///
 /// # Errors
 /// The reason why the program would not load the object.
-pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
+pub(super) fn can_park(template: &Template) -> Result<(), ColdReason> {
     if template.is_script() {
-        return Err("script");
+        return Err(ColdReason::Script);
     }
-    let Some(path) = template.path().filter(|_| !template.executed_by_descriptor()) else { return Err("descriptor") };
+    let Some(path) = template.path().filter(|_| !template.executed_by_descriptor()) else {
+        return Err(ColdReason::Descriptor);
+    };
     keeps_preload(template)?;
     let capabilities = getxattr(path, "security.capability", &mut [0u8; 64]);
     if matches!(capabilities, Ok(1..) | Err(rustix::io::Errno::RANGE)) {
-        return Err("file capabilities");
+        return Err(ColdReason::FileCapabilities);
     }
     match loader(path) {
-        None => Err("unreadable"),
-        Some(None) => Err("static"),
+        None => Err(ColdReason::Unreadable),
+        Some(None) => Err(ColdReason::Static),
         Some(Some(name)) if name.starts_with(b"ld-linux") => Ok(()),
-        Some(Some(_)) => Err("not glibc"),
+        Some(Some(_)) => Err(ColdReason::NotGlibc),
     }
 }
 
@@ -57,9 +60,9 @@ pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
 /// # Errors
 /// The reason why LD_PRELOAD has no effect. If a program gains privileges at exec, ld.so removes the variable
 /// (ld.so(8), secure-execution mode).
-pub(super) fn keeps_preload(template: &Template) -> Result<(), &'static str> {
+pub(super) fn keeps_preload(template: &Template) -> Result<(), ColdReason> {
     const SET_ID: u16 = 0o6000;
-    if template.identity().mode & SET_ID == 0 { Ok(()) } else { Err("setuid") }
+    if template.identity().mode & SET_ID == 0 { Ok(()) } else { Err(ColdReason::Setuid) }
 }
 
 /// Reads the name of a 64-bit ELF file's dynamic loader, from PT_INTERP. Returns `Some(None)` if the

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use spawnfd_parked::protocol;
 
-use super::state::ARGUMENTS;
+use crate::cold_reason::ColdReason;
 
 /// The point at which a program parks.
 ///
@@ -56,8 +56,8 @@ impl Kind {
 
     /// Checks that a process parked with the arguments `parked` can become a program with the
     /// arguments `args`. Both lists exclude the program's name.
-    pub(super) fn fits(self, parked: &[OsString], args: &[OsString]) -> Result<(), &'static str> {
-        let rest = args.strip_prefix(parked).ok_or(ARGUMENTS)?;
+    pub(super) fn fits(self, parked: &[OsString], args: &[OsString]) -> Result<(), ColdReason> {
+        let rest = args.strip_prefix(parked).ok_or(ColdReason::Arguments)?;
         let is_flag = |at: usize| rest.get(at).is_some_and(|arg| arg.as_bytes().starts_with(b"-"));
         // The rest is the code or script to run, and its arguments.
         let fits = match self {
@@ -75,7 +75,7 @@ impl Kind {
             // A process parked without `-e` needs a script, not stdin.
             Kind::Node => rest.first().is_some_and(|arg| !arg.is_empty()) && !is_flag(0),
         };
-        if fits { Ok(()) } else { Err(ARGUMENTS) }
+        if fits { Ok(()) } else { Err(ColdReason::Arguments) }
     }
 }
 

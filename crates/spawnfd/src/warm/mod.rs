@@ -7,13 +7,15 @@
 //!
 //! [guide]: https://github.com/spawnfd/spawnfd/blob/main/docs/warm.md
 
-// `Warm` has the programs to park; its keeper thread (`keeper.rs`) parks them. A start asks for an `Offer`
-// (`offer.rs`): a parked process for this command, if the calling thread has the same caller state (`CallerState`). The
-// library sends the command's plan to the parked process in a message (`wire.rs`). In that process, the code of
+// `Warm` has the programs to park; its keeper thread (`keeper.rs`) parks them. A start leases a parked
+// process for the command (`candidates.rs`), and checks that the process can become the program (`leased.rs`). It sends
+// the command's plan to the parked process (`request.rs`, `wire.rs`), and meanwhile compares the calling thread's state
+// with that at the time of parking (`caller.rs`). Then it commits the request. In the parked process, the code of
 // `spawnfd-parked` performs the plan as a child would. A zygote is a parked process that executes any program; it is
 // parked and leased in the same way.
 
 mod caller;
+mod candidates;
 mod channel;
 mod confinement;
 mod entry;
@@ -25,7 +27,6 @@ mod keeper;
 mod kind;
 mod leased;
 mod mounts;
-mod offer;
 mod options;
 mod parked;
 mod parking;
@@ -62,9 +63,8 @@ use channel::CallError;
 use confinement::Confinement;
 use entry_point::EntryPoint;
 use keeper::Keeper;
-use leased::LeasedProcess;
 use sandbox_command::SandboxCommand;
-use state::{NOT_ADDED, WarmState};
+use state::WarmState;
 
 /// A set of parked processes: programs that the library has started ahead.
 ///
@@ -320,32 +320,6 @@ impl Warm {
         // The keeper may have parked another process before it ended.
         let to_end = self.state.lock().take_remaining();
         drop(to_end);
-    }
-
-    /// Leases a process that executes any program. `reason` says why no process that is parked for this program can
-    /// serve the command.
-    fn lease_any(&self, reason: &'static str) -> std::result::Result<LeasedProcess, &'static str> {
-        let leased = self.state.lock().lease_any(!self.explains);
-        match leased {
-            Some(Err(refusal)) if reason == NOT_ADDED => Err(refusal),
-            Some(Ok(leased)) => self.fork_if_parent(leased),
-            _ => Err(reason),
-        }
-    }
-
-    /// Returns the leased process. If that process is the parent of a fork mode entry, forks a child from it and
-    /// returns the child.
-    fn fork_if_parent(&self, leased: LeasedProcess) -> std::result::Result<LeasedProcess, &'static str> {
-        if !leased.is_parent || self.explains {
-            return Ok(leased);
-        }
-        let forked = leased.lock().fork(1);
-        let mut state = self.state.lock();
-        let outcome = state.finish_fork_for_start(leased, forked);
-        let remaining = state.take_remaining();
-        drop(state);
-        drop(remaining);
-        outcome
     }
 }
 

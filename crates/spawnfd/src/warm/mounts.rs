@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::event::PollFlags;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
+use crate::cold_reason::ColdReason;
 use crate::host::descriptors::CheckedFd;
 use crate::host::inherited::FileId;
 use crate::host::own_proc;
@@ -70,12 +71,12 @@ impl Mounts {
     ///
     /// # Errors
     /// The descriptor refers to another file.
-    pub(super) fn record_events(&mut self, events: PollFlags) -> Result<(), &'static str> {
+    pub(super) fn record_events(&mut self, events: PollFlags) -> Result<(), ColdReason> {
         if events == PollFlags::IN {
             return Ok(());
         }
         if self.table.as_ref().is_some_and(|table| table.file.get().is_none()) {
-            return Err("descriptor table");
+            return Err(ColdReason::DescriptorTable);
         }
         self.changes += u64::from(events.contains(PollFlags::PRI));
         Ok(())
@@ -100,15 +101,15 @@ impl Mounts {
     ///
     /// # Errors
     /// The calling thread has another mount namespace or root.
-    pub(super) fn take_changed(&mut self) -> Result<HashSet<u64>, &'static str> {
+    pub(super) fn take_changed(&mut self) -> Result<HashSet<u64>, ColdReason> {
         let Some(table) = self.table.as_ref().filter(|_| self.compared != self.changes) else {
             return Ok(HashSet::new());
         };
-        if own_proc::namespaces(["mnt"]).map_err(|_| "/proc")? != [table.namespace.clone()] {
-            return Err("namespaces");
+        if own_proc::namespaces(["mnt"]).map_err(|_| ColdReason::Proc)? != [table.namespace.clone()] {
+            return Err(ColdReason::Namespaces);
         }
         if FileId::of(c"/") != table.root {
-            return Err("root");
+            return Err(ColdReason::Root);
         }
         self.compared = self.changes;
         let changed = self.entries.iter().filter(|(_, paths)| paths.has_changed());

@@ -17,6 +17,7 @@ use super::start::NotParked;
 use super::watch::ExecTime;
 use super::wire::{self, Reply};
 use crate::child::{Child, Started};
+use crate::cold_reason::ColdReason;
 use crate::host::authority::{AddedConfinement, Reported};
 use crate::tree::Tree;
 
@@ -44,7 +45,7 @@ pub(super) struct ParkedProcess {
     /// The number of children forked so far.
     pub(super) forked: u64,
     /// Why the process forks no more children.
-    pub(super) fork_error: Option<&'static str>,
+    pub(super) fork_error: Option<ColdReason>,
 }
 
 /// The data that the owner recorded when it started a parked process. Its forked children share it.
@@ -89,12 +90,10 @@ impl ParkedOrigin {
     /// has checked that the keeper had the same authority before and after the start.
     fn changed_by_exec(&self, reported: &Reported<'_>) -> Option<NotParked> {
         let changed = self.caller.authority.changed_by_exec(reported, self.added?)?;
-        Some(NotParked::Permanent(format!("exec changes {changed}")))
+        let text = format!("exec changes {}", changed.word());
+        Some(NotParked::Permanent(ColdReason::with_text(ColdReason::ExecChanges, &text)))
     }
 }
-
-/// The reason if a process closes the channel before it reports that it is parked.
-pub(super) const NOT_PARKED: &str = "not parked";
 
 impl ParkedProcess {
     pub(super) fn new(generation: u64, child: Child, channel: Channel, origin: Arc<ParkedOrigin>) -> ParkedProcess {
@@ -134,8 +133,8 @@ impl ParkedProcess {
                 }
                 Ok(())
             }
-            Some(Reply::Cannot { why }) => Err(NotParked::Permanent(String::from_utf8_lossy(why).into_owned())),
-            _ => Err(NotParked::Permanent(NOT_PARKED.to_owned())),
+            Some(Reply::Cannot { why }) => Err(NotParked::Permanent(ColdReason::decode(why))),
+            _ => Err(NotParked::Permanent(ColdReason::NotParked)),
         })
     }
 
@@ -153,13 +152,13 @@ impl ParkedProcess {
     ///
     /// # Errors
     /// The reason for a cold start.
-    pub(super) fn check_environment(&self, envp: &ArgBlock<'_>) -> Result<(), &'static str> {
+    pub(super) fn check_environment(&self, envp: &ArgBlock<'_>) -> Result<(), ColdReason> {
         if self.origin.executes || std::ptr::eq(envp, &raw const *self.origin.env) {
             return Ok(());
         }
         for name in &self.origin.variables {
             if value(&self.origin.env, name) != value(envp, name) {
-                return Err("variable");
+                return Err(ColdReason::Variable);
             }
         }
         // ld.so and malloc read these variables without getenv, so the preloaded object does not
@@ -175,7 +174,7 @@ impl ParkedProcess {
             all.sort_unstable();
             all
         };
-        if of(&self.origin.env) == of(envp) { Ok(()) } else { Err("variable") }
+        if of(&self.origin.env) == of(envp) { Ok(()) } else { Err(ColdReason::Variable) }
     }
 
     /// Whether the process has ended.

@@ -13,10 +13,11 @@ use spawnfd_guard::process::is_proc_foreign;
 
 use super::channel::CallError;
 use super::image;
-use super::parked::{NOT_PARKED, ParkedProcess};
+use super::parked::ParkedProcess;
 use super::recipe::Recipe;
 use super::sandbox_command::SandboxCommand;
 use super::start::{NotParked, PROBE_PREFIX, SandboxProbe};
+use crate::cold_reason::ColdReason;
 use crate::error::errno;
 use crate::host::authority::Reach;
 use crate::host::descriptors::{CheckedFd, above_standard};
@@ -111,7 +112,7 @@ impl ParkingProcess {
 
     /// Returns the outcome of parking, or `None` if the process has not reported yet.
     pub(super) fn poll_outcome(&mut self) -> Option<Result<ParkedProcess, NotParked>> {
-        let timed_out = || (Instant::now() > self.deadline).then(|| NotParked::Permanent("slow".to_owned()));
+        let timed_out = || (Instant::now() > self.deadline).then_some(NotParked::Permanent(ColdReason::Slow));
         let outcome = match &mut self.probed {
             Some(probed) if probed.probe_ended => return probed.failure_reason().or_else(timed_out).map(Err),
             _ => self.parked.as_mut()?.poll_report().or_else(|| timed_out().map(Err))?,
@@ -126,7 +127,7 @@ impl ParkingProcess {
                 }
                 self.start().err().map(Err)
             }
-            Err(NotParked::Permanent(why)) if why == NOT_PARKED => {
+            Err(NotParked::Permanent(ColdReason::NotParked)) => {
                 probed.probe_ended = true;
                 probed.failure_reason().map(Err)
             }
@@ -175,8 +176,8 @@ impl ProbedSandbox {
         // A sandbox command that cannot execute the probe prints the probe's path.
         let names_probe = self.output.windows(PROBE_PREFIX.len()).any(|part| part == PROBE_PREFIX.as_bytes());
         Some(match names_probe {
-            true => NotParked::Permanent("sandbox command drops LD_PRELOAD".to_owned()),
-            false => NotParked::Temporary("sandbox command failed".to_owned()),
+            true => NotParked::Permanent(ColdReason::SandboxDropsPreload),
+            false => NotParked::Temporary(ColdReason::SandboxCommandFailed),
         })
     }
 }

@@ -9,6 +9,7 @@ use super::entry_point::EntryPoint;
 use super::sandbox_command::SandboxCommand;
 use super::{Kind, Mode, image};
 use crate::child::Started;
+use crate::cold_reason::ColdReason;
 use crate::command::Command;
 use crate::env::Env;
 use crate::template::Template;
@@ -61,7 +62,7 @@ impl Recipe {
     ///
     /// # Errors
     /// The reason why not.
-    pub(super) fn fits(&self, args: &[OsString], command: &Command<'_>) -> Result<(), &'static str> {
+    pub(super) fn fits(&self, args: &[OsString], command: &Command<'_>) -> Result<(), ColdReason> {
         self.kind.fits(&self.args, args)?;
         if let Some(entry) = &self.entry_point {
             entry.fits(&args[self.args.len()..], || command.working_directory())?;
@@ -91,19 +92,19 @@ impl Recipe {
 }
 
 /// Checks that the keeper can park the process; the error is the reason why not.
-pub(super) fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
+pub(super) fn can_park(recipe: &Recipe) -> Result<(), ColdReason> {
     if recipe.executes {
         return Ok(());
     }
     if recipe.env.iter().any(|(name, value)| changes_loader(name, value)) {
-        return Err("loader");
+        return Err(ColdReason::Loader);
     }
     if let Some(sandbox) = &recipe.sandbox {
         image::keeps_preload(&sandbox.template)?;
         // A forked child would not be a child of the sandbox command. The library recognises the
         // process to park by its executable, so the sandbox command must have another executable.
         if recipe.mode == Mode::Fork || sandbox.template.has_file(recipe.template.identity()) {
-            return Err("sandbox");
+            return Err(ColdReason::Sandbox);
         }
     }
     image::can_park(&recipe.template)

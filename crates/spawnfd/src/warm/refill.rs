@@ -16,7 +16,7 @@ use super::spare::MemoryFinding;
 use super::start::NotParked;
 use super::state::WarmState;
 use super::wire::Page;
-use crate::child::interned;
+use crate::cold_reason::ColdReason;
 use crate::host::descriptors::{CheckedFd, standard_streams_are_open};
 use crate::template::Template;
 
@@ -65,18 +65,18 @@ pub(super) type Discarded = (Vec<ParkedHandle>, Vec<Arc<Page>>);
 
 impl WarmEntry {
     /// Records that a resource for parking the program is missing.
-    pub(super) fn record_missing_resource(&mut self, what: &str) {
+    pub(super) fn record_missing_resource(&mut self, what: ColdReason) {
         let now = Instant::now();
         self.failures += 1;
         self.next_attempt = now + RETRY_PAUSE * (1 << self.failures.saturating_sub(ATTEMPTS_BEFORE_BACKOFF).min(8));
-        self.missing_resource = (self.failures >= ATTEMPTS_BEFORE_BACKOFF).then(|| (interned(what), now));
+        self.missing_resource = (self.failures >= ATTEMPTS_BEFORE_BACKOFF).then_some((what, now));
     }
 
     /// Records that a file of the program changed before the process was parked.
     fn record_file_change(&mut self) {
         self.failures += 1;
         if self.failures >= MAX_FILE_CHANGES {
-            self.record_missing_resource("changing files");
+            self.record_missing_resource(ColdReason::ChangingFiles);
         }
     }
 }
@@ -87,7 +87,7 @@ impl WarmState {
         &mut self,
         parent: LeasedProcess,
         count: usize,
-        forked: Result<ForkedChildren, &'static str>,
+        forked: Result<ForkedChildren, ColdReason>,
     ) {
         let version = parent.handle.version;
         let forks = if parent.recipe.needs_parent_renewal() { self.options.forks } else { u64::MAX };
@@ -359,7 +359,7 @@ impl WarmState {
                     false => resources.watch.add(id, files, first_path, sandboxed, *before_exec),
                 };
                 let Ok(changed) = changed else {
-                    entry.record_missing_resource("inotify");
+                    entry.record_missing_resource(ColdReason::Inotify);
                     return Some(parked);
                 };
                 // After a change of the mount table, the same paths may refer to other files.
@@ -376,7 +376,7 @@ impl WarmState {
                 self.stats.refill_time += parked.start_up;
                 entry.usage.record_parked(parked.start_up, parked.private);
                 if parked.private > self.options.memory {
-                    entry.cannot = Some("memory limit");
+                    entry.cannot = Some(ColdReason::MemoryLimit);
                     return Some(parked);
                 }
                 let handle = ParkedHandle::new(version, parked);
@@ -407,7 +407,7 @@ impl WarmState {
                             entry.cannot = can_park(&entry.recipe).err();
                         }
                         // The program counts as not found until a start finds it again.
-                        _ => entry.cannot = Some("not found"),
+                        _ => entry.cannot = Some(ColdReason::NotFound),
                     }
                     return None;
                 }
@@ -418,9 +418,9 @@ impl WarmState {
                     // After a change, the program may have read a half-written file. Try again, as for a program that
                     // was parked before.
                     NotParked::Permanent(why) if !entry.was_parked && !entry.stale && entry.failures == 0 => {
-                        entry.cannot = Some(interned(&why));
+                        entry.cannot = Some(why);
                     }
-                    NotParked::Temporary(why) | NotParked::Permanent(why) => entry.record_missing_resource(&why),
+                    NotParked::Temporary(why) | NotParked::Permanent(why) => entry.record_missing_resource(why),
                 }
                 None
             }

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spawnfd_child::{Failure, Outcome as ExecReport, Plan, Stage};
-use spawnfd_parked::protocol::Claim as ClaimState;
+use spawnfd_parked::protocol::Handshake as State;
 use spawnfd_sys::{Ended, Errno, send};
 
+use super::leased::CheckedRequest;
 use super::parked::ParkedProcess;
-use super::wire::{self, Claim, Context, StartRequest};
+use super::wire::{self, Context, Handshake};
 use crate::child::{Child, PendingStart};
+use crate::cold_reason::ColdReason;
 use crate::command::{ParkedFailure, step_failed};
 use crate::error::{Error, Result as SpawnResult, Stage as ErrorStage};
 
@@ -29,33 +31,40 @@ pub(super) enum RequestOutcome {
     /// The start failed, as a cold start would have failed.
     Failed(ParkedFailure),
     /// No program was started, and the parked process is no longer usable.
-    Unusable(&'static str),
+    Unusable(ColdReason),
     /// No program was started.
-    Refused(&'static str),
+    Refused(ColdReason),
+}
+
+impl Handshake {
+    /// Withdraws the request, and returns `reason` as the outcome.
+    pub(super) fn withdraw(&self, reason: ColdReason) -> RequestOutcome {
+        self.change(State::Requested, State::Withdrawn);
+        RequestOutcome::Refused(reason)
+    }
 }
 
 impl ParkedProcess {
-    /// Sends the request. The parked process prepares, and waits for [`go`](ParkedProcess::go).
+    /// Sends the request. The parked process prepares, and waits for [`commit`](ParkedProcess::commit).
     ///
     /// # Errors
     /// The reason why the request was not sent.
-    pub(super) fn offer(&mut self, plan: &Plan<'_>, request: &StartRequest<'_>) -> Result<Claim, RequestOutcome> {
+    pub(super) fn request(&mut self, request: &mut CheckedRequest) -> Result<Handshake, RequestOutcome> {
         if !self.child.as_ref().is_some_and(Child::is_own) {
-            return Err(RequestOutcome::Refused("descriptor table"));
+            return Err(RequestOutcome::Refused(ColdReason::DescriptorTable));
         }
         // A stopped sandbox command would not report the program's end to the caller, so do not use this process.
         if self.origin.has_sandbox_command && !self.is_runnable() {
-            return Err(RequestOutcome::Unusable(if self.has_ended() { "died" } else { "slow" }));
+            return Err(RequestOutcome::Unusable(if self.has_ended() { ColdReason::Died } else { ColdReason::Slow }));
         }
-        self.serial += 1;
-        let mut message = wire::encode(self.serial, plan, request).map_err(RequestOutcome::Refused)?;
-        let socket = self.channel.socket().ok_or(RequestOutcome::Refused("descriptor table"))?;
-        let claim = Claim::offer(&self.channel.page, self.serial);
-        match send(socket.as_raw_fd(), &mut message, &request.sources) {
-            Ok(()) => Ok(claim),
-            Err(Errno::EMSGSIZE | Errno::ENOBUFS) => Err(RequestOutcome::Refused("arguments too long")),
+        let socket = self.channel.socket().ok_or(RequestOutcome::Refused(ColdReason::DescriptorTable))?;
+        self.serial = request.serial;
+        let handshake = Handshake::begin(&self.channel.page, self.serial);
+        match send(socket.as_raw_fd(), &mut request.message, &request.sources) {
+            Ok(()) => Ok(handshake),
+            Err(Errno::EMSGSIZE | Errno::ENOBUFS) => Err(RequestOutcome::Refused(ColdReason::ArgumentsTooLong)),
             Err(errno) => Err(match why_unsent(errno) {
-                "descriptors" => RequestOutcome::Refused("descriptors"),
+                ColdReason::Descriptors => RequestOutcome::Refused(ColdReason::Descriptors),
                 gone => RequestOutcome::Unusable(gone),
             }),
         }
@@ -63,64 +72,58 @@ impl ParkedProcess {
 
     /// Tells the parked process to perform the request. If the caller does not wait for the outcome, it passes the
     /// plan as `unawaited_plan`. The child's wait then reports the outcome.
-    pub(super) fn go(
+    pub(super) fn commit(
         &mut self,
-        claim: Claim,
+        handshake: Handshake,
         context: &Context,
         unawaited_plan: Option<&Arc<Plan<'static>>>,
     ) -> RequestOutcome {
-        if let Err(reason) = wire::leave(&self.channel.page, context) {
-            return ParkedProcess::withdraw(&claim, reason);
+        if let Err(reason) = wire::publish(&self.channel.page, context) {
+            return handshake.withdraw(reason);
         }
-        claim.change(ClaimState::Offered, ClaimState::Go);
+        handshake.change(State::Requested, State::Committed);
         if let Some(plan) = unawaited_plan
-            && claim.state() != ClaimState::Refused
+            && handshake.state() != State::Refused
             && self.is_runnable()
         {
-            return self.take_program(Some(Box::new(PendingRequest { claim, plan: plan.clone() })));
+            return self.take_program(Some(Box::new(PendingRequest { handshake, plan: plan.clone() })));
         }
-        self.wait_for_outcome(&claim)
+        self.wait_for_outcome(&handshake)
     }
 
-    /// Withdraws the request, and returns `reason` as the outcome.
-    pub(super) fn withdraw(claim: &Claim, reason: &'static str) -> RequestOutcome {
-        claim.change(ClaimState::Offered, ClaimState::Withdrawn);
-        RequestOutcome::Refused(reason)
-    }
-
-    fn wait_for_outcome(&mut self, claim: &Claim) -> RequestOutcome {
+    fn wait_for_outcome(&mut self, handshake: &Handshake) -> RequestOutcome {
         let mut remaining = ACCEPT_TIMEOUT;
         loop {
-            let state = claim.state();
+            let state = handshake.state();
             match state {
-                ClaimState::Became => return self.take_program(None),
-                ClaimState::Failed => return self.failed(claim),
-                ClaimState::Refused => return RequestOutcome::Refused("refused"),
-                ClaimState::Withdrawn => return RequestOutcome::Unusable("slow"),
+                State::Became => return self.take_program(None),
+                State::Failed => return self.failed(handshake),
+                State::Refused => return RequestOutcome::Refused(ColdReason::Refused),
+                State::Withdrawn => return RequestOutcome::Unusable(ColdReason::Slow),
                 // Both exec and exit close the channel. A process that has exited may have executed
                 // the program first.
-                ClaimState::Taken if self.origin.executes => {
+                State::Taken if self.origin.executes => {
                     if self.channel.poll(CHECK_INTERVAL) || self.has_ended() {
-                        return match claim.report() {
+                        return match handshake.report() {
                             ExecReport::Program { .. } => self.take_program(None),
-                            _ => self.failed(claim),
+                            _ => self.failed(handshake),
                         };
                     }
                     // The application has closed or replaced the socket, so only the end of the process is visible.
                     if self.channel.socket().is_none() {
-                        claim.wait(state, CHECK_INTERVAL);
+                        handshake.wait(state, CHECK_INTERVAL);
                     }
                     continue;
                 }
-                ClaimState::Offered | ClaimState::Go | ClaimState::Taken => claim.wait(state, CHECK_INTERVAL),
+                State::Requested | State::Committed | State::Taken => handshake.wait(state, CHECK_INTERVAL),
             }
-            if claim.state() == state {
-                if self.has_ended() && claim.state() == state {
-                    return RequestOutcome::Unusable("died");
+            if handshake.state() == state {
+                if self.has_ended() && handshake.state() == state {
+                    return RequestOutcome::Unusable(ColdReason::Died);
                 }
                 remaining = remaining.saturating_sub(CHECK_INTERVAL);
-                if remaining.is_zero() && claim.change(ClaimState::Go, ClaimState::Withdrawn) {
-                    return RequestOutcome::Unusable("slow");
+                if remaining.is_zero() && handshake.change(State::Committed, State::Withdrawn) {
+                    return RequestOutcome::Unusable(ColdReason::Slow);
                 }
             }
         }
@@ -129,27 +132,27 @@ impl ParkedProcess {
     fn take_program(&mut self, pending: Option<Box<dyn PendingStart>>) -> RequestOutcome {
         match self.child.take() {
             Some(child) => RequestOutcome::Program(Box::new(child.restarted(self.origin.started, pending))),
-            None => RequestOutcome::Unusable("died"),
+            None => RequestOutcome::Unusable(ColdReason::Died),
         }
     }
 
     /// The outcome of a request during which the process has failed, or a signal has killed it. The process has exited,
     /// or exits soon.
-    fn failed(&mut self, claim: &Claim) -> RequestOutcome {
+    fn failed(&mut self, handshake: &Handshake) -> RequestOutcome {
         // In a sandbox, the child is the sandbox command, which may live longer.
         let child = if self.origin.executes { self.take_child() } else { None };
         let ended = child.and_then(|mut child| child.wait().ok());
         let ended = ended.map(|status| Ended { status: status.into_raw(), used: None });
-        match claim.report() {
+        match handshake.report() {
             ExecReport::Failed(Failure { stage: Stage::Action(wire::CONTEXT), .. })
-            | ExecReport::Killed(Stage::Action(wire::CONTEXT)) => RequestOutcome::Unusable("context"),
+            | ExecReport::Killed(Stage::Action(wire::CONTEXT)) => RequestOutcome::Unusable(ColdReason::Context),
             ExecReport::Failed(Failure { stage: Stage::Descriptors, .. }) if !self.origin.executes => {
-                RequestOutcome::Unusable("context")
+                RequestOutcome::Unusable(ColdReason::Context)
             }
             ExecReport::Failed(failure) => RequestOutcome::Failed(ParkedFailure::Failed(failure)),
             ExecReport::Killed(stage) => RequestOutcome::Failed(ParkedFailure::Killed(stage, ended)),
             // A failed process does not report success.
-            ExecReport::Program { .. } => RequestOutcome::Unusable("died"),
+            ExecReport::Program { .. } => RequestOutcome::Unusable(ColdReason::Died),
         }
     }
 }
@@ -158,7 +161,7 @@ impl ParkedProcess {
 /// the request yet.
 #[derive(Debug)]
 struct PendingRequest {
-    claim: Claim,
+    handshake: Handshake,
     plan: Arc<Plan<'static>>,
 }
 
@@ -167,9 +170,9 @@ impl PendingStart for PendingRequest {
     /// The action that failed. ESRCH: the process was killed before it accepted the request, or could not apply the
     /// caller state.
     fn outcome(&self, _: Option<Ended>) -> SpawnResult<()> {
-        match (self.claim.state(), self.claim.failed_action()) {
-            (ClaimState::Taken | ClaimState::Became, _) => Ok(()),
-            (ClaimState::Failed, Some((index, errno))) => Err(step_failed(&self.plan, index, errno)),
+        match (self.handshake.state(), self.handshake.failed_action()) {
+            (State::Taken | State::Became, _) => Ok(()),
+            (State::Failed, Some((index, errno))) => Err(step_failed(&self.plan, index, errno)),
             _ => Err(Error::new(ErrorStage::Killed, Errno::ESRCH, "a parked process")),
         }
     }
@@ -179,19 +182,19 @@ impl PendingStart for PendingRequest {
     }
 
     fn withdraw(&self) -> bool {
-        self.claim.change(ClaimState::Go, ClaimState::Withdrawn)
+        self.handshake.change(State::Committed, State::Withdrawn)
     }
 }
 
 /// The reason why a message was not sent.
-pub(super) fn why_unsent(errno: Errno) -> &'static str {
+pub(super) fn why_unsent(errno: Errno) -> ColdReason {
     let are_too_few = matches!(errno, Errno::EBADF | Errno::ETOOMANYREFS);
     let is_gone = matches!(errno, Errno::EPIPE | Errno::ECONNRESET);
     if are_too_few {
-        "descriptors"
+        ColdReason::Descriptors
     } else if is_gone {
-        "died"
+        ColdReason::Died
     } else {
-        "socket"
+        ColdReason::Socket
     }
 }

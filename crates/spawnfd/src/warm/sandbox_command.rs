@@ -14,15 +14,13 @@ use spawnfd_child::{Op, Plan, Step};
 use spawnfd_sys::ArgBlock;
 
 use super::referent::Referent;
+use crate::cold_reason::ColdReason;
 use crate::command;
 use crate::error::{self, Error};
 use crate::host::descriptors::above_standard;
 use crate::host::inherited::FileId;
 use crate::sandbox::{Sandbox, SandboxDescriptor};
 use crate::template::Template;
-
-/// A reason for a cold start: the sandbox command got other descriptors than the command passes.
-const OTHER_DESCRIPTORS: &str = "descriptors of the sandbox";
 
 /// The sandbox command, and its arguments.
 #[derive(Clone, Debug)]
@@ -83,7 +81,7 @@ impl SandboxCommand {
         plan: &Plan<'_>,
         parked: &ArgBlock<'_>,
         given: &[Referent],
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), ColdReason> {
         inner.skip = self.args.len();
         let (mut session, mut directory) = (false, None);
         for Step { index, op } in std::mem::take(&mut inner.steps) {
@@ -104,13 +102,13 @@ impl SandboxCommand {
                     continue;
                 }
                 // The command passes a descriptor that the parked process's sandbox command did not get.
-                Op::Place { .. } if index == command::GIVEN => return Err(OTHER_DESCRIPTORS),
+                Op::Place { .. } if index == command::GIVEN => return Err(ColdReason::SandboxDescriptors),
                 Op::Dup2 { from, to } if self.passes_descriptor(from) || self.passes_descriptor(to) => {
-                    return Err(OTHER_DESCRIPTORS);
+                    return Err(ColdReason::SandboxDescriptors);
                 }
-                Op::Close { fd } if self.passes_descriptor(fd) => return Err(OTHER_DESCRIPTORS),
+                Op::Close { fd } if self.passes_descriptor(fd) => return Err(ColdReason::SandboxDescriptors),
                 Op::Place { .. } | Op::Dup2 { .. } | Op::Close { .. } | Op::Announce { .. } => op,
-                _ => return Err("sandbox"),
+                _ => return Err(ColdReason::Sandbox),
             };
             inner.steps.push(Step { index, op });
         }
@@ -120,10 +118,10 @@ impl SandboxCommand {
                 if Referent::of(plan.sources[*source]).as_ref() == Some(given))
         };
         if !self.given.iter().zip(given).all(same) {
-            return Err(OTHER_DESCRIPTORS);
+            return Err(ColdReason::SandboxDescriptors);
         }
         if !session {
-            return Err("session");
+            return Err(ColdReason::Session);
         }
         let same_directory = match (directory, &self.directory) {
             (Some(asked), Some(has)) => *asked == **has && has.to_bytes().starts_with(b"/"),
@@ -131,11 +129,11 @@ impl SandboxCommand {
             _ => false,
         };
         if !same_directory {
-            return Err("working directory");
+            return Err(ColdReason::WorkingDirectory);
         }
         // The library does not know what the sandbox command does with another environment.
         if !std::ptr::eq(parked, &raw const *plan.envp) && !parked.iter().eq(plan.envp.iter()) {
-            return Err("environment");
+            return Err(ColdReason::Environment);
         }
         Ok(())
     }
@@ -161,9 +159,10 @@ impl InnerPlan {
     ///
     /// # Errors
     /// /dev/null cannot be opened.
-    pub(super) fn place_null(&mut self, plan: &Plan<'_>, to: RawFd) -> Result<Op<'static>, &'static str> {
+    pub(super) fn place_null(&mut self, plan: &Plan<'_>, to: RawFd) -> Result<Op<'static>, ColdReason> {
         let flags = if to == 0 { OFlags::RDONLY } else { OFlags::WRONLY };
-        let null = openat(CWD, c"/dev/null", flags | OFlags::CLOEXEC, Mode::empty()).map_err(|_| "descriptors")?;
+        let null =
+            openat(CWD, c"/dev/null", flags | OFlags::CLOEXEC, Mode::empty()).map_err(|_| ColdReason::Descriptors)?;
         self.opened.push(above_standard(null));
         Ok(Op::Place { source: plan.sources.len() + self.opened.len() - 1, to })
     }

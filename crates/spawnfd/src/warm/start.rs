@@ -21,6 +21,7 @@ use super::recipe::Recipe;
 use super::referent::Referent;
 use super::watch::ExecTime;
 use super::wire;
+use crate::cold_reason::ColdReason;
 use crate::command::Stdio;
 use crate::error::{Error, errno};
 use crate::host::authority::Reach;
@@ -50,9 +51,9 @@ const OBJECT_PREFIX: &str = "/proc/self/./fd/";
 #[derive(Debug)]
 pub(super) enum NotParked {
     /// A resource is missing now; try again.
-    Temporary(String),
+    Temporary(ColdReason),
     /// The program cannot be parked as it is.
-    Permanent(String),
+    Permanent(ColdReason),
 }
 
 impl ParkedProcess {
@@ -69,8 +70,7 @@ impl ParkedProcess {
         starter: &Arc<Reach>,
         probe: Option<&SandboxProbe>,
     ) -> Result<ParkedProcess, NotParked> {
-        let current_state =
-            || CallerState::of_helper_thread(starter).ok_or_else(|| NotParked::Temporary("/proc".to_owned()));
+        let current_state = || CallerState::of_helper_thread(starter).ok_or(NotParked::Temporary(ColdReason::Proc));
         let caller = current_state()?;
         let (channel, [peer, page]) = Channel::new()?;
         let owner = pidfd_open(getpid(), PidfdFlags::empty());
@@ -156,13 +156,12 @@ impl ParkedProcess {
             }
         }
         let opened = given.iter().map(SandboxDescriptor::open_for_start).collect::<Result<Vec<_>, _>>();
-        let opened = opened.map_err(|error| NotParked::Temporary(error.to_string()))?;
+        let opened = opened.map_err(|error| NotParked::temporary(&error))?;
         for (given, fd) in given.iter().zip(&opened) {
             command.descriptor(fd, given.number);
         }
         let referents = opened.iter().map(|fd| Referent::of(fd.as_raw_fd())).collect::<Option<Vec<_>>>();
-        let given =
-            referents.ok_or_else(|| NotParked::Temporary("statx(): a descriptor of the sandbox command".to_owned()))?;
+        let given = referents.ok_or_else(|| NotParked::temporary(&"statx(): a descriptor of the sandbox command"))?;
         command
             .args(&recipe.args)
             .environment(if recipe.executes { &recipe.env } else { &with_object })
@@ -179,7 +178,7 @@ impl ParkedProcess {
             command.descriptor(object, object_at).descriptor(&output, output_at);
         }
         if recipe.confinement.apply_to(&mut command).is_none() {
-            return Err(NotParked::Temporary("Landlock ruleset".to_owned()));
+            return Err(NotParked::Temporary(ColdReason::LandlockRuleset));
         }
         if caller.is_ordinary() && recipe.runs_as_batch() {
             // Let running programs use the CPU first. A nice value would do too, but an unprivileged process cannot
@@ -196,7 +195,7 @@ impl ParkedProcess {
             executes: recipe.executes,
             has_sandbox_command: recipe.sandbox.is_some(),
             caller,
-            env: recipe.env.encode().map_err(|error| NotParked::Temporary(error.to_string()))?,
+            env: recipe.env.encode().map_err(|error| NotParked::temporary(&error))?,
             given,
             variables: Vec::new(),
             files: Vec::new(),
@@ -212,7 +211,8 @@ impl ParkedProcess {
         parked.channel.renumber()?;
         if let Some(what) = parked.origin.caller.authority.first_difference(&current_state()?.authority) {
             // Another thread may have changed the ids of all threads during the start.
-            return Err(NotParked::Temporary(format!("{what} changed")));
+            let text = format!("{} changed", what.word());
+            return Err(NotParked::Temporary(ColdReason::with_text(ColdReason::AuthorityChanged, &text)));
         }
         Ok(parked)
     }
@@ -221,17 +221,23 @@ impl ParkedProcess {
 impl NotParked {
     /// Classifies an error of the start: a missing resource, or a permanent reason.
     fn of_start(error: &Error) -> NotParked {
-        let why = error.to_string();
         match error.errno() {
-            Errno::EAGAIN | Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::ENOSPC => NotParked::Temporary(why),
-            Errno::EIO | Errno::ETXTBSY => NotParked::Temporary(why),
-            _ => NotParked::Permanent(why),
+            Errno::EAGAIN | Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::ENOSPC => {
+                NotParked::temporary(error)
+            }
+            Errno::EIO | Errno::ETXTBSY => NotParked::temporary(error),
+            _ => NotParked::Permanent(ColdReason::decode(error.to_string().as_bytes())),
         }
+    }
+
+    /// A call that parking needs has failed with this error.
+    fn temporary(error: &dyn std::fmt::Display) -> NotParked {
+        NotParked::Temporary(ColdReason::with_text(ColdReason::SystemCall, &error.to_string()))
     }
 }
 
 impl From<CallError> for NotParked {
     fn from((call, errno): CallError) -> NotParked {
-        NotParked::Temporary(format!("{call}: {}", errno.name()))
+        NotParked::temporary(&format_args!("{call}: {}", errno.name()))
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::channel::CallError;
 use super::confinement::Confinement;
 use super::entry::{Auto, ParkedHandle, WarmEntry};
-use super::entry_point::{EntryPoint, OTHER_DIRECTORY};
+use super::entry_point::EntryPoint;
 use super::fork::ForkedChildren;
 use super::leased::LeasedProcess;
 use super::recipe::{Recipe, can_park};
@@ -21,16 +21,12 @@ use super::watch::FileWatch;
 use super::wire::Page;
 use super::{Kind, Mode, OFF, Park, WarmOptions, WarmStats, image};
 use crate::child::Started;
+use crate::cold_reason::ColdReason;
 use crate::command::Command;
 use crate::env::Env;
 use crate::error::errno;
 use crate::host::descriptors::CheckedFd;
 use crate::template::Template;
-
-/// A reason for a cold start: the program was not added.
-pub(super) const NOT_ADDED: &str = "not added";
-/// A reason for a cold start: the parked processes have other options.
-pub(super) const ARGUMENTS: &str = "arguments";
 
 /// The variables that loaders, libraries and interpreters read before main. The keeper parks a program that the
 /// application has not added with only these variables of the program's first start. So the parked process does not
@@ -263,9 +259,9 @@ impl WarmState {
         command: &Command<'_>,
         counts: bool,
         after: Option<u64>,
-    ) -> Result<LeasedProcess, &'static str> {
+    ) -> Result<LeasedProcess, ColdReason> {
         let args = command.arguments();
-        let Some(resources) = &mut self.resources else { return Err("closed") };
+        let Some(resources) = &mut self.resources else { return Err(ColdReason::Closed) };
         let changed = resources.watch.take_changed()?;
         self.retire(&changed);
         let now = Instant::now();
@@ -273,7 +269,7 @@ impl WarmState {
         let path = template.path().filter(|_| !template.executed_by_descriptor());
         // `other` is the reason why no entry is for this command. `why` is the reason why an entry
         // for this command does not serve it.
-        let (mut other, mut why) = (if path.is_some() { NOT_ADDED } else { "descriptor" }, None);
+        let (mut other, mut why) = (if path.is_some() { ColdReason::NotAdded } else { ColdReason::Descriptor }, None);
         let behind = |id| self.entries.iter().position(|entry| entry.id == id).map_or(usize::MAX, |index| index + 1);
         let first = after.map_or(0, behind);
         let entries = self.entries.iter_mut().skip(first);
@@ -281,12 +277,12 @@ impl WarmState {
             let Some(rest) = entry.recipe.program_args(args) else { continue };
             // The caller's own template is out of date, and the entry's is current, so keep the entry.
             if template.identity() != entry.recipe.command_template().identity() && template.check().is_err() {
-                why = Some("stale");
+                why = Some(ColdReason::Stale);
                 continue;
             }
             if let Err(reason) = entry.recipe.fits(rest, command) {
                 match reason {
-                    OTHER_DIRECTORY => why = Some(reason),
+                    ColdReason::WorkingDirectory => why = Some(reason),
                     _ => other = reason,
                 }
                 continue;
@@ -320,7 +316,7 @@ impl WarmState {
 
     /// Leases a process that executes any program. Returns `None` if the application has added no such
     /// process.
-    pub(super) fn lease_any(&mut self, counts: bool) -> Option<Result<LeasedProcess, &'static str>> {
+    pub(super) fn lease_any(&mut self, counts: bool) -> Option<Result<LeasedProcess, ColdReason>> {
         let (now, delay) = (Instant::now(), self.options.delay);
         let mut refusal = None;
         for entry in self.entries.iter_mut().filter(|entry| entry.recipe.executes) {
@@ -338,9 +334,9 @@ impl WarmState {
     pub(super) fn finish_fork_for_start(
         &mut self,
         parent: LeasedProcess,
-        forked: Result<ForkedChildren, &'static str>,
-    ) -> Result<LeasedProcess, &'static str> {
-        match forked.map(|mut forked| forked.children.pop().ok_or(forked.shortfall.unwrap_or("died"))) {
+        forked: Result<ForkedChildren, ColdReason>,
+    ) -> Result<LeasedProcess, ColdReason> {
+        match forked.map(|mut forked| forked.children.pop().ok_or(forked.shortfall.unwrap_or(ColdReason::Died))) {
             Ok(Ok(parked)) => {
                 self.entry(parent.entry).into_iter().for_each(|entry| entry.failures = 0);
                 Ok(LeasedProcess {
@@ -353,7 +349,7 @@ impl WarmState {
                 // Several threads can have requested a child of this parent; only the first failure counts.
                 let entry = self.entry(parent.entry).filter(|entry| entry.has_parent(&parent));
                 entry.into_iter().for_each(|entry| entry.record_missing_resource(why));
-                self.discard(parent);
+                self.discard(&parent);
                 Err(why)
             }
             Err(reason) => {
@@ -371,18 +367,18 @@ impl WarmState {
     }
 
     /// Takes back a leased process that the start has not used.
-    pub(super) fn return_unused(&mut self, leased: LeasedProcess) {
-        match self.end_lease(&leased).filter(|entry| entry.version == leased.handle.version && !entry.idle) {
+    pub(super) fn return_unused(&mut self, leased: &LeasedProcess) {
+        match self.end_lease(leased).filter(|entry| entry.version == leased.handle.version && !entry.idle) {
             // Several starts may have leased a parent, which stays in its entry.
             Some(_) if leased.is_parent => {}
-            Some(entry) => entry.parked.push_front(leased.handle),
-            None => self.to_end.push(leased.handle),
+            Some(entry) => entry.parked.push_front(leased.handle.clone()),
+            None => self.to_end.push(leased.handle.clone()),
         }
         self.keep_memory_limit();
     }
 
     /// Ends the lease of a process that has become a program.
-    pub(super) fn became_program(&mut self, leased: LeasedProcess) {
+    pub(super) fn became_program(&mut self, leased: &LeasedProcess) {
         let (started, page) = {
             let parked = leased.lock();
             (parked.origin.started, parked.channel.page.clone())
@@ -397,21 +393,21 @@ impl WarmState {
             self.stats.time_saved += leased.handle.start_up;
         }
         self.spent_pages.push(page);
-        self.end_lease(&leased).into_iter().for_each(|entry| entry.record_start(true, Instant::now()));
+        self.end_lease(leased).into_iter().for_each(|entry| entry.record_start(true, Instant::now()));
     }
 
     /// Ends the lease of a process that is no longer usable.
-    pub(super) fn discard(&mut self, leased: LeasedProcess) {
-        if let Some(entry) = self.end_lease(&leased).filter(|entry| entry.has_parent(&leased)) {
+    pub(super) fn discard(&mut self, leased: &LeasedProcess) {
+        if let Some(entry) = self.end_lease(leased).filter(|entry| entry.has_parent(leased)) {
             entry.parent = None;
         }
-        self.to_end.push(leased.handle);
+        self.to_end.push(leased.handle.clone());
     }
 
     /// Counts a cold start. Returns the delay after which the keeper should check the state, or `None` if the keeper
     /// has nothing to do.
-    pub(super) fn count_cold(&mut self, reason: &'static str) -> Option<Duration> {
-        *self.stats.cold.entry(reason).or_default() += 1;
+    pub(super) fn count_cold(&mut self, reason: ColdReason) -> Option<Duration> {
+        *self.stats.cold.entry(reason.word()).or_default() += 1;
         self.wants_keeper()
     }
 
@@ -458,7 +454,7 @@ impl WarmState {
         WarmStats {
             parked: self.entries.iter().map(|entry| entry.unleased().count()).sum(),
             memory,
-            cannot: cannot.map(|(name, why)| (name, why.to_owned())).collect::<BTreeMap<_, _>>(),
+            cannot: cannot.map(|(name, why)| (name, why.word().to_owned())).collect::<BTreeMap<_, _>>(),
             ..self.stats.clone()
         }
     }

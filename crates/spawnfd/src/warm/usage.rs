@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::Mode;
+use crate::cold_reason::ColdReason;
 
 /// The time after which a start counts half.
 const HALF_LIFE: Duration = Duration::from_secs(60);
@@ -20,9 +21,6 @@ const UNMEASURED_START_UP: Duration = Duration::from_millis(1);
 const UNMEASURED_MEMORY: u64 = 1 << 20;
 /// A process with less private memory counts as one with this much.
 const LEAST_MEMORY: u64 = 64 << 10;
-
-/// A reason for a cold start in mode auto: the program has not started often.
-const RARE: &str = "rare";
 
 /// A start-up that takes so much longer than parking that the keeper's own time does not matter.
 const LONG_START_UP: Duration = Duration::from_millis(4);
@@ -48,8 +46,8 @@ impl RecentCount {
 /// How the keeper treats a program in mode auto.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Choice {
-    /// The keeper parks no process. The text is the reason.
-    Cold(&'static str),
+    /// The keeper parks no process. The value is the reason.
+    Cold(ColdReason),
     Park(Mode),
 }
 
@@ -123,7 +121,7 @@ impl Usage {
         if may_fork && (is_behind || mode == Mode::Fork) {
             return Choice::Park(Mode::Fork);
         }
-        if is_added || starts >= FREQUENT { Choice::Park(Mode::Reserve) } else { Choice::Cold(RARE) }
+        if is_added || starts >= FREQUENT { Choice::Park(Mode::Reserve) } else { Choice::Cold(ColdReason::Rare) }
     }
 }
 
@@ -168,11 +166,11 @@ mod tests {
     fn a_program_is_parked_from_its_second_start_on_or_when_added() {
         let now = Instant::now();
         let choose = |usage: &Usage, is_added, now| usage.choose(is_added, false, Mode::Reserve, now);
-        assert_eq!(choose(&started(1, false, now), false, now), Choice::Cold(RARE));
+        assert_eq!(choose(&started(1, false, now), false, now), Choice::Cold(ColdReason::Rare));
         assert_eq!(choose(&started(1, false, now), true, now), Choice::Park(Mode::Reserve));
         let twice = started(2, false, now);
         assert_eq!(choose(&twice, false, now), Choice::Park(Mode::Reserve));
-        assert_eq!(choose(&twice, false, now + HALF_LIFE), Choice::Cold(RARE));
+        assert_eq!(choose(&twice, false, now + HALF_LIFE), Choice::Cold(ColdReason::Rare));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch,
 
 use super::entry_point::ModuleNames;
 use super::mounts::Mounts;
+use crate::cold_reason::ColdReason;
 use crate::host::descriptors::CheckedFd;
 
 /// The inotify events of a file. A process writes, renames, unlinks or replaces the file, or changes its mode or owner.
@@ -310,12 +311,12 @@ impl FileWatch {
     }
 
     /// Whether inotify has events. Also records the events of the mount table.
-    fn poll_events(&mut self) -> Result<bool, &'static str> {
+    fn poll_events(&mut self) -> Result<bool, ColdReason> {
         const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let inotify = PollFd::new(self.inotify.get().ok_or("descriptor table")?, PollFlags::IN);
+        let inotify = PollFd::new(self.inotify.get().ok_or(ColdReason::DescriptorTable)?, PollFlags::IN);
         let Some(table) = self.mounts.table() else { return Ok(true) };
         let mut both = [inotify, PollFd::from_borrowed_fd(table, Mounts::poll_flags())];
-        poll(&mut both, Some(&AT_ONCE)).map_err(|_| "inotify")?;
+        poll(&mut both, Some(&AT_ONCE)).map_err(|_| ColdReason::Inotify)?;
         let [inotify_events, mount_events] = both.map(|one| one.revents());
         self.mounts.record_events(mount_events)?;
         Ok(!inotify_events.is_empty())
@@ -325,7 +326,7 @@ impl FileWatch {
     ///
     /// # Errors
     /// The calling thread cannot read the events.
-    pub(super) fn take_changed(&mut self) -> Result<HashSet<u64>, &'static str> {
+    pub(super) fn take_changed(&mut self) -> Result<HashSet<u64>, ColdReason> {
         let has_events = self.poll_events()?;
         let mut changed = self.mounts.take_changed()?;
         let mut reader = has_events.then(|| Reader::new(self.inotify.as_fd(), &mut self.buffer));

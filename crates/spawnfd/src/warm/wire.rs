@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use spawnfd_child::{Arg, Check, Failure, Identity, Op, Outcome, PENDING, Parked, Plan, Stage, Step, SystemCall};
+use spawnfd_child::{Arg, Check, Failure, Identity, Op, Outcome, PENDING, Plan, Stage, Step, SystemCall};
 use spawnfd_parked::protocol::{
-    self, Argument, CheckKind, Claim as State, Op as Code, Page as Layout, ParkField, ReplyKind,
+    self, Argument, CheckKind, Handshake as State, Op as Code, Page as Layout, ParkField, ReplyKind,
 };
 use spawnfd_sys::{Call, Errno, RawFd, SharedWords, abi};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::cold_reason::ColdReason;
 use crate::host::authority::Reported;
 
 /// The longest message, in bytes.
@@ -57,27 +58,27 @@ const fn word(offset: usize) -> usize {
     offset / WORD
 }
 
-const CLAIM: usize = word(Layout::CLAIM);
+const HANDSHAKE: usize = word(Layout::HANDSHAKE);
 const REPORT: usize = word(Layout::REPORT);
 
 /// The value of the status word for this state of the request with this serial number.
 fn status_word(state: State, serial: u32) -> u64 {
-    u64::from(serial) * protocol::CLAIM_STATES as u64 + state as u64
+    u64::from(serial) * protocol::HANDSHAKE_STATES as u64 + state as u64
 }
 
-/// The owner's view of an offered request.
+/// The owner's view of the handshake for one request.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct Handshake {
     page: Arc<Page>,
     serial: u32,
 }
 
-impl Claim {
-    /// Offers the next request: resets the page's report and sets its status word.
-    pub(super) fn offer(page: &Arc<Page>, serial: u32) -> Claim {
+impl Handshake {
+    /// Begins the handshake of the next request: resets the page's report and sets its status word.
+    pub(super) fn begin(page: &Arc<Page>, serial: u32) -> Handshake {
         page.get()[REPORT].store(PENDING, Ordering::Relaxed);
-        page.get()[CLAIM].store(status_word(State::Offered, serial), Ordering::Release);
-        Claim { page: page.clone(), serial }
+        page.get()[HANDSHAKE].store(status_word(State::Requested, serial), Ordering::Release);
+        Handshake { page: page.clone(), serial }
     }
 
     /// The progress or the failure of the parked process; its success only if the process executes other programs.
@@ -88,9 +89,16 @@ impl Claim {
     /// The state of the request. A status word with another request's serial number counts as a
     /// refusal.
     pub(super) fn state(&self) -> State {
-        let word = self.page.get()[CLAIM].load(Ordering::Acquire);
-        let all =
-            [State::Offered, State::Go, State::Withdrawn, State::Taken, State::Became, State::Failed, State::Refused];
+        let word = self.page.get()[HANDSHAKE].load(Ordering::Acquire);
+        let all = [
+            State::Requested,
+            State::Committed,
+            State::Withdrawn,
+            State::Taken,
+            State::Became,
+            State::Failed,
+            State::Refused,
+        ];
         all.into_iter().find(|state| status_word(*state, self.serial) == word).unwrap_or(State::Refused)
     }
 
@@ -107,7 +115,8 @@ impl Claim {
     /// state was not `from`.
     pub(super) fn change(&self, from: State, to: State) -> bool {
         let [from, to] = [from, to].map(|state| status_word(state, self.serial));
-        let changed = self.page.get()[CLAIM].compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let changed =
+            self.page.get()[HANDSHAKE].compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
         self.page.wake();
         changed
     }
@@ -128,9 +137,9 @@ pub(super) fn child(page: &Page) -> i32 {
 ///
 /// # Errors
 /// An action that a parked process cannot perform.
-pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> {
+pub(super) fn publish(page: &Page, context: &Context) -> Result<(), ColdReason> {
     if context.steps.len() > protocol::MAX_FIRST {
-        return Err("limits");
+        return Err(ColdReason::Limits);
     }
     let words = page.get();
     let set = |at: usize, value: u64| words[at].store(value, Ordering::Relaxed);
@@ -163,26 +172,27 @@ pub(super) struct StartRequest<'a> {
     pub(super) own_environment: bool,
     /// True if the parked process execs the program. Then actions that take effect only at exec are allowed.
     pub(super) executes: bool,
-    pub(super) sources: Vec<RawFd>,
+    /// The number of sources.
+    pub(super) sources: usize,
 }
 
 /// Encodes the request for `plan`.
 ///
 /// # Errors
 /// An action that a parked process cannot perform.
-pub(super) fn encode(serial: u32, plan: &Plan<'_>, request: &StartRequest<'_>) -> Result<Vec<u8>, &'static str> {
-    let Some(keep) = &plan.keep else { return Err("inherited descriptors") };
+pub(super) fn encode(serial: u32, plan: &Plan<'_>, request: &StartRequest<'_>) -> Result<Vec<u8>, ColdReason> {
+    let Some(keep) = &plan.keep else { return Err(ColdReason::InheritedDescriptors) };
     // No parked process sees other owners of files than its owner.
     if plan.owners_mapped {
-        return Err("namespaces");
+        return Err(ColdReason::Namespaces);
     }
     // No parked process runs a shell instead of a program of an unknown format, and no command asks for both.
     if plan.shell.is_some() {
-        return Err("unknown");
+        return Err(ColdReason::Unknown);
     }
     // The parked process keeps the sources at numbers from `above` on, so the plan must not use such a number.
     if plan.highest >= plan.above && plan.highest > 2 {
-        return Err("descriptor numbers");
+        return Err(ColdReason::DescriptorNumbers);
     }
     let mut strings = Vec::with_capacity(8 << 10);
     let argv_length = copy(plan.argv.iter().skip(request.skip), &mut strings);
@@ -209,7 +219,7 @@ pub(super) fn encode(serial: u32, plan: &Plan<'_>, request: &StartRequest<'_>) -
         version: protocol::VERSION,
         serial,
         steps: steps as u32,
-        sources: request.sources.len() as u32,
+        sources: request.sources as u32,
         keep: keep.len() as u32,
         argc: (plan.argv.len() - request.skip) as u32,
         envc: envc as u32,
@@ -224,7 +234,7 @@ pub(super) fn encode(serial: u32, plan: &Plan<'_>, request: &StartRequest<'_>) -
         killed: CALLS.iter().filter(|(call, _)| plan.killed.contains(*call)).map(|(_, bit)| 1 << *bit as u32).sum(),
     };
     message[..HEAD].copy_from_slice(head.as_bytes());
-    if message.len() > MAX_MESSAGE { Err("arguments too long") } else { Ok(message) }
+    if message.len() > MAX_MESSAGE { Err(ColdReason::ArgumentsTooLong) } else { Ok(message) }
 }
 
 /// Encodes the request to fork a parked child that has its own socket and page.
@@ -285,6 +295,29 @@ fn encode_check(kind: CheckKind, path: u32, file: &Identity) -> protocol::Check 
     }
 }
 
+/// Checks that a parked process can perform an action. `executes` is true if it then execs the program. Other parked
+/// processes have read the affected state already, when they started.
+fn check_action(op: &Op<'_>, executes: bool) -> Result<(), ColdReason> {
+    Err(match op {
+        Op::DenySetgroups | Op::UserMap { .. } | Op::GroupMap { .. } | Op::JoinNamespace { .. } => {
+            ColdReason::Namespaces
+        }
+        _ if executes => return Ok(()),
+        // If a later action of the parked process fails, a cold start repeats this action. Then the file exists, and
+        // O_EXCL fails.
+        Op::Open { how, .. } if how.flags & u64::from(abi::O_EXCL) != 0 => ColdReason::ExclusiveOpen,
+        Op::Limit { resource: abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA, .. } => ColdReason::MemoryLimits,
+        Op::Chroot { .. } => ColdReason::Chroot,
+        Op::Affinity { .. } => ColdReason::Affinity,
+        Op::UserIds { .. }
+        | Op::GroupIds { .. }
+        | Op::Groups { .. }
+        | Op::Capabilities { .. }
+        | Op::KeepCapabilities => ColdReason::IdsOrCapabilities,
+        _ => return Ok(()),
+    })
+}
+
 /// Encodes one step. Returns `None` if the owner performs the step. `executes` is true if the parked
 /// process execs the program.
 fn encode_step(
@@ -292,13 +325,9 @@ fn encode_step(
     op: &Op<'_>,
     strings: &mut Vec<u8>,
     executes: bool,
-) -> Result<Option<protocol::Step>, &'static str> {
+) -> Result<Option<protocol::Step>, ColdReason> {
     use protocol::Step;
-    match op.parked() {
-        Parked::BeforeExec(why) if !executes => return Err(why),
-        Parked::Never(why) => return Err(why),
-        Parked::Any | Parked::BeforeExec(_) => {}
-    }
+    check_action(op, executes)?;
     if let Some(call) = op.call() {
         return Ok(Some(encode_call(index, &call, strings)));
     }
@@ -328,8 +357,8 @@ fn encode_step(
             Step { text: text(sets.words().map(u64::to_ne_bytes).as_flattened()), ..step(Code::Capabilities, 0, 0) }
         }
         Op::Announce { .. } => return Ok(None),
-        // Not reached: `op.parked()` has refused every other action, or `op.call()` has encoded it.
-        _ => return Err("unknown"),
+        // Not reached: `check_action` has refused every other action, or `op.call()` has encoded it.
+        _ => return Err(ColdReason::Unknown),
     }))
 }
 

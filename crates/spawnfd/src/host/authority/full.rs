@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use spawnfd_sys::{Errno, call, prctl};
 
 use super::Reach;
+use crate::cold_reason::ColdReason;
 use crate::host::features;
 use crate::host::own_proc::{self, ProcFile};
 use crate::host::thread_status::{LINES, ThreadStatus, field, read_status};
@@ -65,10 +66,10 @@ pub(crate) struct Authority {
     keyrings: [Result<usize, Errno>; 2],
 }
 
-/// The name for a status line in a reason for a cold start.
-fn name_of(line: &str) -> &'static str {
+/// The reason for a cold start if this status line differs.
+fn reason_of(line: &str) -> ColdReason {
     let (name, _) = field(line);
-    LINES.iter().find(|(known, _)| *known == name).map_or("status", |(_, what)| what)
+    LINES.iter().find(|(known, _)| *known == name).map_or(ColdReason::Status, |(_, reason)| *reason)
 }
 
 /// The authority that a process reports after its exec.
@@ -165,25 +166,27 @@ impl Authority {
 
     /// Returns the first difference from `other`, or the first part whose equality is not proven.
     /// `other` was read later, from the calling thread.
-    pub(crate) fn first_difference(&self, other: &Authority) -> Option<&'static str> {
+    pub(crate) fn first_difference(&self, other: &Authority) -> Option<ColdReason> {
         if self.status != other.status {
             let mut pairs = self.status.lines().zip(other.status.lines());
-            return Some(pairs.find(|(one, another)| one != another).map_or("status", |(line, _)| name_of(line)));
+            return Some(
+                pairs.find(|(one, another)| one != another).map_or(ColdReason::Status, |(line, _)| reason_of(line)),
+            );
         }
         if !self.reach.has_same_filters(&other.reach) {
-            return Some("seccomp");
+            return Some(ColdReason::Seccomp);
         }
         let namespaces = NAMESPACES.iter().zip(self.namespaces.iter().zip(&*other.namespaces));
         namespaces
             .filter(|(_, (one, another))| one != another)
-            .map(|_| "namespaces")
+            .map(|_| ColdReason::Namespaces)
             .next()
-            .or((self.securebits != other.securebits).then_some("securebits"))
-            .or((self.labels != other.labels).then_some("security label"))
+            .or((self.securebits != other.securebits).then_some(ColdReason::Securebits))
+            .or((self.labels != other.labels).then_some(ColdReason::SecurityLabel))
             // If another thread starts the child, the child does not get the calling thread's pending label.
-            .or((self.pending_label || other.pending_label).then_some("exec label"))
-            .or((!self.reach.has_same_domain(&other.reach)).then_some("landlock"))
-            .or((self.keyrings != other.keyrings).then_some("keyrings"))
+            .or((self.pending_label || other.pending_label).then_some(ColdReason::ExecLabel))
+            .or((!self.reach.has_same_domain(&other.reach)).then_some(ColdReason::Landlock))
+            .or((self.keyrings != other.keyrings).then_some(ColdReason::Keyrings))
     }
 
     /// Returns the first difference between this thread's authority and that of a process after
@@ -191,10 +194,10 @@ impl Authority {
     ///
     /// `None` means that exec changes no authority. The process then has the authority of a child of this thread, and
     /// keeps it across another exec.
-    pub(crate) fn changed_by_exec(&self, reported: &Reported<'_>, added: AddedConfinement) -> Option<&'static str> {
+    pub(crate) fn changed_by_exec(&self, reported: &Reported<'_>, added: AddedConfinement) -> Option<ColdReason> {
         let found = ThreadStatus::parse(reported.status.to_vec());
         if self.status.lines().count() != found.lines.lines().count() {
-            return Some("status");
+            return Some(ColdReason::Status);
         }
         let as_expected = |line: &str, found: &str| {
             let ((name, before), (of, now)) = (field(line), field(found));
@@ -213,11 +216,11 @@ impl Authority {
         };
         let mut pairs = self.status.lines().zip(found.lines.lines());
         if let Some((line, _)) = pairs.find(|(line, found)| !as_expected(line, found)) {
-            return Some(name_of(line));
+            return Some(reason_of(line));
         }
         let securebits = self.securebits.is_ok_and(|own| own == reported.securebits as usize);
         let label = self.labels[0].as_ref().map_or(&[][..], Vec::as_slice) == reported.label;
-        (!securebits).then_some("securebits").or((!label).then_some("security label"))
+        (!securebits).then_some(ColdReason::Securebits).or((!label).then_some(ColdReason::SecurityLabel))
     }
 
     /// The set of ignored signals, from the same read of the status file. This set is not part of the authority.
@@ -289,12 +292,12 @@ mod tests {
         let without = text.lines().filter(|line| field(line).0 != "CapPrm").map(|line| format!("{line}\n"));
         let without: String = without.collect();
         let missing = Reported { status: without.as_bytes(), ..reported };
-        assert_eq!(authority.changed_by_exec(&missing, plain), Some("status"));
-        assert_eq!(authority.changed_by_exec(&Reported::default(), plain), Some("status"));
+        assert_eq!(authority.changed_by_exec(&missing, plain), Some(ColdReason::Status));
+        assert_eq!(authority.changed_by_exec(&Reported::default(), plain), Some(ColdReason::Status));
         let securebits = Reported { securebits: securebits ^ 1, ..reported };
-        assert_eq!(authority.changed_by_exec(&securebits, plain), Some("securebits"));
+        assert_eq!(authority.changed_by_exec(&securebits, plain), Some(ColdReason::Securebits));
         let label = Reported { label: b"another", ..reported };
-        assert_eq!(authority.changed_by_exec(&label, plain), Some("security label"));
+        assert_eq!(authority.changed_by_exec(&label, plain), Some(ColdReason::SecurityLabel));
     }
 
     #[test]
@@ -318,7 +321,7 @@ mod tests {
         };
         let all = AddedConfinement { no_new_privs: true, filters: 1 };
         assert_eq!(changed(with(true, 2, filters + 1), all), None);
-        assert_eq!(changed(with(true, 2, filters), all), Some("seccomp"));
-        assert_eq!(changed(with(false, 2, filters + 1), all), Some("no_new_privs"));
+        assert_eq!(changed(with(true, 2, filters), all), Some(ColdReason::Seccomp));
+        assert_eq!(changed(with(false, 2, filters + 1), all), Some(ColdReason::NoNewPrivs));
     }
 }

@@ -21,7 +21,7 @@ fn a_fork_request_has_a_header_and_an_empty_string() {
 fn a_context_has_the_layout_that_the_parked_process_reads() {
     let page = Page::new().unwrap();
     let steps = vec![Op::Umask { mask: 0o27 }, Op::Scheduler { policy: 1, priority: 3 }];
-    leave(&page, &Context { steps, make_default: 1, make_ignored: 2, mask: 3 }).unwrap();
+    publish(&page, &Context { steps, make_default: 1, make_ignored: 2, mask: 3 }).unwrap();
     let bytes: Vec<u8> = page.get().iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
     let number = |at: usize| u64::from_ne_bytes(bytes[at..][..8].try_into().unwrap());
     let head = [Layout::FIRST, Layout::MAKE_DEFAULT, Layout::MAKE_IGNORED, Layout::MASK].map(number);
@@ -29,26 +29,28 @@ fn a_context_has_the_layout_that_the_parked_process_reads() {
     let ([umask, scheduler], _) = <[protocol::Step; 2]>::read_from_prefix(&bytes[Layout::STEPS..]).unwrap();
     assert_eq!((umask.a, umask.x, umask.index), (abi::__NR_umask as i32, 0o27, CONTEXT));
     assert_eq!((scheduler.a, scheduler.y, scheduler.z.to_ne_bytes()[0]), (abi::__NR_sched_setscheduler as i32, 1, 3));
-    assert_eq!(leave(&page, &Context { steps: vec![Op::Setsid; 25], ..Context::default() }), Err("limits"));
+    assert_eq!(publish(&page, &Context { steps: vec![Op::Setsid; 25], ..Context::default() }), Err(ColdReason::Limits));
 }
 
 #[test]
-fn a_claim_has_the_layout_that_the_parked_process_writes() {
+fn a_handshake_has_the_layout_that_the_parked_process_writes() {
     let page = Arc::new(Page::new().unwrap());
-    let claim = Claim::offer(&page, 3);
-    assert_eq!((claim.state(), claim.report()), (State::Offered, Outcome::Killed(Stage::Descriptors)));
-    assert!(claim.change(State::Offered, State::Go) && !claim.change(State::Offered, State::Withdrawn));
+    let handshake = Handshake::begin(&page, 3);
+    assert_eq!((handshake.state(), handshake.report()), (State::Requested, Outcome::Killed(Stage::Descriptors)));
+    assert!(
+        handshake.change(State::Requested, State::Committed) && !handshake.change(State::Requested, State::Withdrawn)
+    );
     page.get()[word(Layout::CHILD)].store(1234, Ordering::Relaxed);
     for state in [State::Withdrawn, State::Taken, State::Became, State::Failed, State::Refused] {
-        page.get()[CLAIM].store(3 * protocol::CLAIM_STATES as u64 + state as u64, Ordering::Relaxed);
-        assert_eq!(claim.state(), state);
+        page.get()[HANDSHAKE].store(3 * protocol::HANDSHAKE_STATES as u64 + state as u64, Ordering::Relaxed);
+        assert_eq!(handshake.state(), state);
     }
-    page.get()[CLAIM].store(4 * protocol::CLAIM_STATES as u64 + State::Taken as u64, Ordering::Relaxed);
-    assert_eq!(claim.state(), State::Refused, "another request's");
+    page.get()[HANDSHAKE].store(4 * protocol::HANDSHAKE_STATES as u64 + State::Taken as u64, Ordering::Relaxed);
+    assert_eq!(handshake.state(), State::Refused, "another request's");
     let report = |index: u16| {
         let stage = (protocol::Stage::Action as u64) << protocol::REPORT_STAGE_SHIFT;
         page.get()[REPORT].store(stage | u64::from(index) << protocol::REPORT_INDEX_SHIFT | 13, Ordering::Relaxed);
-        claim.failed_action()
+        handshake.failed_action()
     };
     assert_eq!(report(CONTEXT), None, "a step of the context");
     assert_eq!(report(7), Some((7, Errno::EACCES)));
@@ -187,7 +189,7 @@ fn plan() -> Plan<'static> {
     }
 }
 
-fn encoded(plan: &Plan<'_>) -> Result<protocol::Request, &'static str> {
+fn encoded(plan: &Plan<'_>) -> Result<protocol::Request, ColdReason> {
     let request = StartRequest {
         join: None,
         steps: &[],
@@ -195,7 +197,7 @@ fn encoded(plan: &Plan<'_>) -> Result<protocol::Request, &'static str> {
         handed_on: &[],
         own_environment: false,
         executes: true,
-        sources: Vec::new(),
+        sources: 0,
     };
     let message = encode(1, plan, &request)?;
     Ok(protocol::Request::read_from_prefix(&message).unwrap().0)
@@ -213,7 +215,7 @@ fn a_request_names_the_calls_that_a_filter_kills() {
 
 #[test]
 fn a_plan_that_only_a_new_child_can_perform_is_refused() {
-    assert_eq!(encoded(&Plan { owners_mapped: true, ..plan() }), Err("namespaces"));
-    assert_eq!(encoded(&Plan { shell: Some(plan().argv), ..plan() }), Err("unknown"));
-    assert_eq!(encoded(&Plan { keep: None, ..plan() }), Err("inherited descriptors"));
+    assert_eq!(encoded(&Plan { owners_mapped: true, ..plan() }), Err(ColdReason::Namespaces));
+    assert_eq!(encoded(&Plan { shell: Some(plan().argv), ..plan() }), Err(ColdReason::Unknown));
+    assert_eq!(encoded(&Plan { keep: None, ..plan() }), Err(ColdReason::InheritedDescriptors));
 }
