@@ -253,7 +253,7 @@ macro_rules! nothing_outlives_the_owner_of {
             $(
                 #[test]
                 fn $call() {
-                    isolated!(limit: Duration::from_secs(600), || {
+                    isolated!(limit: Duration::from_secs(if rounds(200) == 200 { 3600 } else { 600 }), || {
                         become_subreaper();
                         for end in ENDS {
                             for round in 0..rounds(200) {

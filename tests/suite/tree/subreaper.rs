@@ -307,6 +307,32 @@ for (1 .. 3) {
 }
 "#;
 
+/// The time after which a run that has begun has ended, so that it needs the status of its program no more.
+const END_OF_RUN: Duration = Duration::from_secs(20);
+
+/// Ended processes that this process, a subreaper, has adopted. Thousands of them would slow down each search in /proc.
+#[derive(Default)]
+struct Orphans(Vec<(i32, Instant)>);
+
+impl Orphans {
+    /// Reaps the children that ended so long ago that no run waits for them.
+    fn reap(&mut self) {
+        let has_ended = |pid: &i32, options: i32| {
+            // SAFETY: all-zero is a valid siginfo_t, and the call stores one.
+            unsafe {
+                let mut info: libc::siginfo_t = std::mem::zeroed();
+                libc::waitid(libc::P_PID, *pid as u32, &raw mut info, libc::WEXITED | libc::WNOHANG | options) == 0
+                    && info.si_pid() == *pid
+            }
+        };
+        let ended = common::children().into_iter().filter(|pid| has_ended(pid, libc::WNOWAIT));
+        let known = std::mem::take(&mut self.0);
+        let since = |pid| known.iter().find(|(other, _)| *other == pid).map_or_else(Instant::now, |(_, since)| *since);
+        self.0 = ended.map(|pid| (pid, since(pid))).collect();
+        self.0.retain(|(pid, since)| since.elapsed() < END_OF_RUN || !has_ended(pid, 0));
+    }
+}
+
 /// Runs [`HOSTILE`] again and again. No run hangs, and no process survives that the tier promises to find.
 fn run_hostile_trees(targets: &str) {
     become_subreaper();
@@ -318,14 +344,17 @@ fn run_hostile_trees(targets: &str) {
         .map(|thread| {
             let (run, name, value, targets) = (run.clone(), name.to_owned(), value.to_owned(), targets.to_owned());
             std::thread::spawn(move || {
-                let mut tiers = Vec::new();
+                let (mut tiers, mut orphans) = (Vec::new(), Orphans::default());
                 for round in 0..common::rounds(10_000) / 4 {
+                    if thread == 0 && round % 8 == 0 {
+                        orphans.reap();
+                    }
                     let mut command = Command::new("perl");
                     let (seed, test) = ((round * 4 + thread).to_string(), std::process::id().to_string());
                     command.args(["-e", HOSTILE, &seed, &targets, &test]).env(&name, &value);
                     let begun = Instant::now();
                     let output = command.run_with(&run).unwrap_or_else(|error| panic!("{error}"));
-                    assert!(begun.elapsed() < Duration::from_secs(20), "{output:?}");
+                    assert!(begun.elapsed() < END_OF_RUN, "{output:?}");
                     assert!(!output.status_lost, "this process adopts the program of a killed helper: {output:?}");
                     tiers.push(output.tree);
                 }
