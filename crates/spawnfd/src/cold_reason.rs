@@ -32,7 +32,7 @@ macro_rules! cold_reasons {
             pub(crate) const VARYING: &[(&str, fn(&'static str) -> ColdReason)] =
                 &[$($($(($pattern, Self::$varying),)+)?)+];
 
-            /// What the reason means, and what to change, as sentences.
+            /// The meaning of the reason and the remedy, as sentences.
             pub(crate) fn explanation(self) -> (&'static str, &'static str) {
                 match self {
                     $($(Self::$name => ($meaning, $remedy),)* $($(Self::$varying(_) => ($meaning, $remedy),)+)?)+

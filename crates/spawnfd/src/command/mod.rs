@@ -124,7 +124,7 @@ pub struct Command<'fd> {
     pub(crate) refused: Option<Error>,
 }
 
-/// What drop-in replacements for other libraries set, because their callers expect it.
+/// Attributes that drop-in replacements for other libraries set, because their callers expect them.
 #[derive(Debug, Default)]
 pub(crate) struct DropIn {
     /// The directory at which relative parts of PATH start, if it is not the command's.

@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The attempts of a start with one plan: launchers in order, and the strategies of each.
+//! One attempt, as a launcher receives it, and the launcher's answer.
 
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::{mem, slice, vec};
 
-use spawnfd_child::{Failure, Plan};
+use spawnfd_child::Plan;
 use spawnfd_sys::{CloneOptions, Errno};
 
-use super::outcome::explain;
-use super::refusal::Refusal;
 use super::tables::Strategy;
-use super::{clone, detached, kernel, parked, pidns, subreaper};
 use crate::child::Child;
 use crate::cold_reason::ColdReason;
-use crate::command::{Lowered, ParkedCandidates, Start};
-use crate::error::{Error, Result, Stage};
-use crate::host::features::{self, FeaturesOfThread};
+use crate::command::{ParkedCandidates, Start};
+use crate::error::Error;
+use crate::host::features::FeaturesOfThread;
 use crate::template::{CacheKey, Template, TemplateCache};
 
 /// The event for which the caller waits.
@@ -43,183 +39,18 @@ pub(super) enum Launch {
     Refused(Refusal),
 }
 
-/// A launcher.
-struct Launcher {
-    launch: fn(&mut Attempt<'_, '_>) -> Launch,
-    /// The strategies for the descriptor table, in order.
-    strategies: fn(&Prepared<'_>, &Start<'_>) -> Vec<Strategy>,
-}
-
-/// The launchers, in order. The last launcher tries every command that the others decline.
-static LAUNCHERS: [Launcher; 7] = [
-    Launcher { launch: parked::launch, strategies: |_, _| vec![Strategy::CopyTable] },
-    Launcher { launch: pidns::launch, strategies: |_, _| vec![Strategy::CopyTable] },
-    Launcher {
-        launch: subreaper::launch,
-        strategies: |prepared, start| match start.subreaper() {
-            Some(_) if !prepared.may_block => prepared.strategies_of_sleeping_caller(false),
-            _ => vec![Strategy::CopyTable],
-        },
-    },
-    Launcher { launch: kernel::launch, strategies: |_, _| vec![Strategy::CopyTable] },
-    Launcher { launch: detached::launch, strategies: |_, _| vec![Strategy::ScmRights] },
-    Launcher { launch: detached::launch_in_own_memory, strategies: |_, _| vec![Strategy::CopyTable] },
-    Launcher {
-        launch: clone::launch,
-        // A later start may be detached if this start shows that SCM_RIGHTS works.
-        strategies: |prepared, _| prepared.strategies_of_sleeping_caller(prepared.is_detachable()),
-    },
-];
-
-/// The cache from which a template came, and the template's key there.
-pub(super) type Cached<'a> = Option<(CacheKey, &'a TemplateCache)>;
-
-/// A start with its plan, as long as attempts with this plan go on.
-pub(super) struct Prepared<'a> {
-    wait: Wait,
-    may_block: bool,
-    pub(super) features: FeaturesOfThread,
-    pub(super) plan: Arc<Plan<'static>>,
-    pub(super) options: CloneOptions,
-    pub(super) cgroup: Option<(u16, RawFd)>,
-    must_wait: bool,
-    /// The child's ends of its pipes. They stay open until the child has them.
-    _child_ends: Vec<OwnedFd>,
-    /// The caller's ends of the pipes, for the streams 0, 1 and 2.
-    pipes: [Option<OwnedFd>; 3],
-    /// The parked processes that may serve the start, or the reason why there is none. `None` if the command uses no parked processes.
-    candidates: Option<std::result::Result<Box<dyn ParkedCandidates + 'a>, ColdReason>>,
-    /// The reason why no parked process can become the program, if the command uses parked processes.
-    cold: Option<ColdReason>,
-    /// The launchers that have not been asked.
-    launchers: slice::Iter<'static, Launcher>,
-    launcher: &'static Launcher,
-    /// The launcher's strategies that have not been tried.
-    strategies: vec::IntoIter<Strategy>,
-    pub(super) strategy: Strategy,
-    /// True if the strategy has been tried with another pidfd of the caller.
-    pub(super) has_renewed_pidfd: bool,
-}
-
-impl<'a> Prepared<'a> {
-    /// Asks for a parked process, and then lowers the command to a plan. The first launcher comes next.
-    pub(super) fn new(start: &Start<'a>, template: &Template, is_cached: bool, wait: Wait) -> Result<Prepared<'a>> {
-        let features = features::of_calling_thread();
-        // A child in another user namespace sees other owners of files, so the caller compares the program with its
-        // template.
-        let elsewhere = start.changes_user_namespace();
-        let candidates = parked::candidates(start, template);
-        let streams = candidates.as_ref().and_then(|found| found.as_ref().ok()).map(|found| found.streams());
-        let lowered = Lowered::new(start, template, &features, is_cached && !elsewhere, streams)?;
-        template.check_in_caller()?;
-        if elsewhere {
-            template.revalidate()?;
-        }
-        let Lowered { plan, own_memory, must_wait, cgroup, child_ends, pipes } = lowered;
-        let options = CloneOptions {
-            share_memory: !own_memory,
-            namespaces: start.command.namespace_flags(),
-            cgroup: cgroup.map(|(_, dir)| dir),
-            clone3: cgroup.is_some() || features.has_clone3(),
-            ..CloneOptions::default()
-        };
-        if options.namespaces != 0 && !options.clone3 && !features.can_clone_namespaces() {
-            return Err(no_child(start, Errno::EPERM));
-        }
-        let [launcher, others @ ..] = &LAUNCHERS;
-        Ok(Prepared {
-            wait,
-            may_block: wait != Wait::Exec && start.command.may_block_forever(),
-            features,
-            plan: Arc::new(plan),
-            options,
-            cgroup,
-            must_wait,
-            _child_ends: child_ends,
-            pipes,
-            candidates,
-            cold: None,
-            launchers: others.iter(),
-            launcher,
-            strategies: Vec::new().into_iter(),
-            strategy: Strategy::CopyTable,
-            has_renewed_pidfd: false,
-        })
-    }
-
-    /// Makes an attempt.
-    pub(super) fn make(&mut self, start: &Start<'a>, template: &Template, cached: &Cached<'a>) -> Launch {
-        let launch = self.launcher.launch;
-        match launch(&mut self.attempt(start, template, cached)) {
-            Launch::Started(child) => {
-                let child = match self.cold {
-                    Some(reason) => child.cold(reason),
-                    None => child,
-                };
-                Launch::Started(child.with_pipes(mem::take(&mut self.pipes)))
-            }
-            answer => answer,
-        }
-    }
-
-    /// The attempt, as the launcher receives it.
-    pub(super) fn attempt<'s>(
-        &'s mut self,
-        start: &'s Start<'a>,
-        template: &'s Template,
-        cached: &'s Cached<'a>,
-    ) -> Attempt<'s, 'a> {
-        Attempt {
-            start,
-            template,
-            cached: cached.as_ref(),
-            wait: self.wait,
-            may_block: self.may_block,
-            is_detachable: self.is_detachable(),
-            features: self.features.clone(),
-            plan: self.plan.clone(),
-            options: self.options,
-            cgroup: self.cgroup,
-            strategy: self.strategy,
-            candidates: self.candidates.take(),
-            cold: &mut self.cold,
-        }
-    }
-
-    /// Goes to the launcher's next strategy, or else to the next launcher. Returns false if none is left.
-    pub(super) fn advance(&mut self, start: &Start<'_>) -> bool {
-        self.has_renewed_pidfd = false;
-        loop {
-            if let Some(strategy) = self.strategies.next() {
-                self.strategy = strategy;
-                return true;
-            }
-            let Some(launcher) = self.launchers.next() else { return false };
-            self.launcher = launcher;
-            self.strategies = (launcher.strategies)(self, start).into_iter();
-        }
-    }
-
-    /// Goes to the next launcher. Returns false if none is left.
-    pub(super) fn skip_launcher(&mut self, start: &Start<'_>) -> bool {
-        self.strategies = Vec::new().into_iter();
-        self.advance(start)
-    }
-
-    /// The strategies for a child for which the caller sleeps.
-    fn strategies_of_sleeping_caller(&self, try_scm_rights: bool) -> Vec<Strategy> {
-        Strategy::for_sleeping_caller(&self.plan, &self.options, &self.features, try_scm_rights).collect()
-    }
-
-    /// Whether the caller continues before exec, and the child can use the caller's memory during that time.
-    fn is_detachable(&self) -> bool {
-        let goes_on = match self.wait {
-            Wait::Exec => false,
-            Wait::End => self.may_block,
-            Wait::Start | Wait::Nothing => true,
-        };
-        goes_on && self.options.share_memory && !self.must_wait && self.plan.keep.is_some()
-    }
+/// Why an attempt has started no program, and has run no action of the caller.
+pub(super) enum Refusal {
+    /// The launcher cannot make this start, for this reason.
+    NotMine(&'static str),
+    /// The kernel has created no child.
+    Clone(Errno),
+    /// The strategy is not available for these sources.
+    NoTable,
+    /// The child failed to set up its descriptor table.
+    Table(Errno),
+    /// A source is not open in the caller.
+    ClosedSource,
 }
 
 /// One attempt, as a launcher receives it.
@@ -252,14 +83,4 @@ impl Attempt<'_, '_> {
             cache.drop_stale(named);
         }
     }
-
-    /// The answer if the child failed. `failure` is `None` if a signal killed the child.
-    pub(super) fn failed_in_child(&self, failure: Option<Failure>) -> Launch {
-        Launch::Failed(explain(&self.plan, self.template, self.start.command.program_name(), failure))
-    }
-}
-
-/// The error if no child could be created.
-pub(super) fn no_child(start: &Start<'_>, errno: Errno) -> Error {
-    Error::new(Stage::Clone, errno, format!("spawn({:?})", start.command.program_name()))
 }

@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use spawnfd_child::{ChildMemory, Failure, Launched, Outcome, Plan, Stage, Table, launch as launch_plan};
 use spawnfd_sys::{CloneOptions, Ended, Errno, call, signal_that_ended};
 
+use super::attempt::Refusal;
 use super::outcome::{SIGSYS, explain_killed};
-use super::refusal::Refusal;
 use super::slots::{self, Slot};
 use super::tables::Strategy;
 use super::{Attempt, Launch, reap};

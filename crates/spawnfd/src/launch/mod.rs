@@ -11,9 +11,8 @@ mod detached;
 mod kernel;
 mod outcome;
 mod parked;
-#[cfg(feature = "warm")]
-pub(crate) use parked::explain as explain_parked;
 mod pidns;
+mod prepared;
 mod refusal;
 mod slots;
 mod subreaper;
@@ -25,10 +24,16 @@ use spawnfd_sys::{Ended, wait_pidfd};
 
 pub(crate) use self::attempt::Wait;
 use self::attempt::{Attempt, Launch};
+#[cfg(feature = "warm")]
+use self::prepared::Prepared;
 use self::refusal::Attempts;
 pub(crate) use self::refusal::{Again, again};
 pub(crate) use self::slots::drop_unused as drop_unused_slots;
 use crate::child::Child;
+#[cfg(feature = "warm")]
+use crate::cold_reason::ColdReason;
+#[cfg(feature = "warm")]
+use crate::command::WouldStart;
 use crate::command::{Command, Lowered, Start};
 use crate::error::Result;
 use crate::host::authority;
@@ -56,6 +61,18 @@ pub(crate) fn spawn<'a>(prepare: &mut dyn FnMut(bool) -> Result<Start<'a>>, wait
             return Ok(child);
         }
     }
+}
+
+/// Finds out how a run of the command would start, and starts nothing. The inner error is the reason for a cold start.
+///
+/// # Errors
+/// Those of a start.
+#[cfg(feature = "warm")]
+pub(crate) fn explain(command: &Command<'_>) -> Result<std::result::Result<WouldStart, ColdReason>> {
+    let start = Start::of_run(command, false);
+    let (template, cached) = command.template()?;
+    let mut prepared = Prepared::new(&start, &template, cached.is_some(), Wait::Start)?;
+    Ok(parked::explain(&mut prepared.attempt(&start, &template, &cached)))
 }
 
 /// Starts a helper of the library, and waits for exec.

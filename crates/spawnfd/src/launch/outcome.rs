@@ -8,8 +8,9 @@ use std::os::fd::{OwnedFd, RawFd};
 use spawnfd_child::{Detached, Failure, Outcome, Plan, Stage as ChildStage};
 use spawnfd_sys::{Ended, Errno, call};
 
+use super::attempt::{Attempt, Launch};
+use super::slots;
 use super::tables::Strategy;
-use super::{Attempt, slots};
 use crate::child::{Child, PendingStart, Started};
 use crate::command::{stage_of, step_failed};
 use crate::error::{Error, ErrorKind, Result, Stage, of_too_large, reason, shown};
@@ -39,6 +40,13 @@ pub(super) fn explain(plan: &Plan<'_>, template: &Template, name: &OsStr, failur
             .saying(format!("cannot start {}: its tree's helper process has failed", shown(name))),
         ChildStage::Filter => Error::new(Stage::Filter, errno, "seccomp(SECCOMP_SET_MODE_FILTER)"),
         ChildStage::Exec => Error::new(Stage::Exec, errno, program()).saying(exec_failed(plan, template, name, errno)),
+    }
+}
+
+impl Attempt<'_, '_> {
+    /// The answer if the child failed. `failure` is `None` if a signal killed the child.
+    pub(super) fn failed_in_child(&self, failure: Option<Failure>) -> Launch {
+        Launch::Failed(explain(&self.plan, self.template, self.start.command.program_name(), failure))
     }
 }
 

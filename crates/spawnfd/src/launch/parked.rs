@@ -5,12 +5,9 @@
 use spawnfd_child::{Failure, Stage};
 use spawnfd_sys::Errno;
 
-use super::attempt::Prepared;
 use super::outcome::{explain_killed, not_joined};
 use super::{Attempt, Launch, Wait};
 use crate::cold_reason::ColdReason;
-#[cfg(feature = "warm")]
-use crate::command::Command;
 #[cfg(feature = "warm")]
 use crate::command::WouldStart;
 use crate::command::{ParkedCandidates, ParkedFailure, ParkedRequest, Start};
@@ -37,18 +34,11 @@ fn request<'a>(attempt: &'a Attempt<'_, '_>) -> ParkedRequest<'a> {
     }
 }
 
-/// Finds out how a run of the command would start, and starts nothing. The inner error is the reason for a cold start.
-///
-/// # Errors
-/// Those of a start.
+/// Finds out how the attempt would end, and starts nothing. The error is the reason for a cold start.
 #[cfg(feature = "warm")]
-pub(crate) fn explain(command: &Command<'_>) -> crate::error::Result<Result<WouldStart, ColdReason>> {
-    let start = Start::of_run(command, false);
-    let (template, cached) = command.template()?;
-    let mut prepared = Prepared::new(&start, &template, cached.is_some(), Wait::Start)?;
-    let mut attempt = prepared.attempt(&start, &template, &cached);
+pub(super) fn explain(attempt: &mut Attempt<'_, '_>) -> Result<WouldStart, ColdReason> {
     let candidates = attempt.candidates.take().unwrap_or(Err(ColdReason::Off));
-    Ok(candidates.and_then(|candidates| candidates.explain(&request(&attempt))))
+    candidates.and_then(|candidates| candidates.explain(&request(attempt)))
 }
 
 pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {

@@ -20,8 +20,9 @@
 
 use spawnfd_sys::Errno;
 
-use super::attempt::{Cached, Launch, Prepared, Wait, no_child};
+use super::attempt::{Launch, Refusal, Wait};
 use super::outcome::{closed_source, not_joined};
+use super::prepared::{Cached, Prepared, no_child};
 use super::tables::{Meaning, renew_pidfd};
 use crate::child::Child;
 use crate::command::{Command, Start};
@@ -32,20 +33,6 @@ use crate::template::Template;
 /// caller's credentials changed. If another file has replaced the old one, the child itself finds
 /// the new file by a search.
 const RENEWALS: usize = 8;
-
-/// Why an attempt has started no program, and has run no action of the caller.
-pub(super) enum Refusal {
-    /// The launcher cannot make this start, for this reason.
-    NotMine(&'static str),
-    /// The kernel has created no child.
-    Clone(Errno),
-    /// The strategy is not available for these sources.
-    NoTable,
-    /// The child failed to set up its descriptor table.
-    Table(Errno),
-    /// A source is not open in the caller.
-    ClosedSource,
-}
 
 /// The attempts of one start.
 pub(super) struct Attempts<'p, 'a> {

@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use spawnfd_child::{ChildMemory, Outcome, SlotInUse, Stage, Table};
 use spawnfd_sys::{Errno, send};
 
-use super::tables::LOW;
 use crate::host::descriptors::CheckedFd;
 use crate::host::per_process::PerProcess;
 use crate::host::sockets::socket_pair;
@@ -16,6 +15,10 @@ use crate::host::sockets::socket_pair;
 /// sockets may get numbers above the application's descriptors (decision record 0001). A spawn uses a slot only until its
 /// child is at exec, so few slots are in use at once. Each slot keeps two descriptors open.
 const SLOTS: usize = 16;
+
+/// The highest number for a socket or pidfd through which a child gets its descriptors. The kernel copies all of the
+/// caller's descriptors up to that socket or pidfd into the child's table, so the number must be low.
+pub(super) const LOW: RawFd = 256;
 
 /// A forked process drops its copies, because it shares their sockets with its parent.
 static POOL: PerProcess<Vec<Slot>> = PerProcess::for_reuse(Vec::new());

@@ -12,9 +12,9 @@ use spawnfd_child::{
 use spawnfd_guard::process::Stat;
 use spawnfd_sys::{Ended, Errno, call};
 
+use super::attempt::Refusal;
 use super::clone::{Arrived, start_with, with_copied_table, with_slot};
 use super::outcome::detached;
-use super::refusal::Refusal;
 use super::slots::Slot;
 use super::{Attempt, Launch, reap};
 use crate::child::Subreaper;

@@ -82,7 +82,7 @@ impl Warm {
     pub fn explain(&self, command: &mut Command<'_>) -> Result<Explanation> {
         let explaining = Warm { explains: true, ..self.clone() };
         let before = command.parked.replace(Arc::new(explaining));
-        let found = launch::explain_parked(command);
+        let found = launch::explain(command);
         command.parked = before;
         Ok(match found? {
             Ok(WouldStart { started, saves }) => Explanation { started, saves, reason: None },

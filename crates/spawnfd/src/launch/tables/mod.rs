@@ -19,10 +19,6 @@ use super::slots::Slot;
 use crate::host::features::Features;
 use crate::host::own_proc;
 
-/// The highest number for a socket or pidfd through which a child gets its descriptors. The kernel copies all of the
-/// caller's descriptors up to that socket or pidfd into the child's table, so the number must be low.
-pub(super) const LOW: RawFd = 256;
-
 /// A strategy for the child's descriptor table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Strategy {

@@ -13,9 +13,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use spawnfd_child::Table;
 use spawnfd_sys::{call, fork_generation};
 
-use super::{LOW, Strategy};
+use super::Strategy;
 use crate::host::descriptors::CheckedFd;
 use crate::host::features::Features;
+use crate::launch::slots::LOW;
 
 /// The calling thread, as its children identify it.
 struct Here {
