@@ -6,15 +6,20 @@
  * reads its two pipes through one epoll set, and calls waitpid when both are at end-of-file. The
  * program shares no code with spawnfd. It checks each call's exit code, and the length and FNV-1a
  * hash of stdout and stderr.
+ *
+ * With SECOND_THREAD, a second thread does all that. The first thread hands each call over and waits
+ * for its end, both by an eventfd, as an event loop does that must not block in a start.
  */
 #define _GNU_SOURCE
 #include "floor_worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,31 +109,152 @@ static bool progress(struct running *running, int stream)
 	return true;
 }
 
-static const int64_t *run(const struct preset **calls, size_t count)
+/* Waits for events of the pipes once, and calls `ended` for each call that has ended. */
+static void serve_events(void (*ended)(int slot), void (*other)(void))
 {
 	struct epoll_event events[64];
-	size_t next = 0, done = 0;
+	int ready = epoll_wait(epoll_fd, events, 64, -1);
 
-	for (int slot = 0; slot < slot_count && next < count; slot++)
-		start(slot, calls[next++]);
-	while (done < count) {
-		int ready = epoll_wait(epoll_fd, events, 64, -1);
+	if (ready < 0 && errno != EINTR)
+		fail("epoll_wait: %s", strerror(errno));
+	for (int i = 0; i < ready; i++) {
+		int slot = (int)(events[i].data.u32 / 2);
+		int stream = (int)(events[i].data.u32 % 2);
 
-		if (ready < 0 && errno != EINTR)
-			fail("epoll_wait: %s", strerror(errno));
-		for (int i = 0; i < ready; i++) {
-			int slot = (int)(events[i].data.u32 / 2);
-			int stream = (int)(events[i].data.u32 % 2);
+		if (slot == MAX_IN_FLIGHT)
+			other();
+		else if (progress(&slots[slot], stream))
+			ended(slot);
+	}
+}
 
-			if (!progress(&slots[slot], stream))
-				continue;
-			done++;
-			if (next < count)
-				start(slot, calls[next++]);
+static const struct preset **left;
+static size_t left_count, done_count;
+
+#ifndef SECOND_THREAD
+static void start_next(int slot)
+{
+	if (left_count) {
+		start(slot, *left++);
+		left_count--;
+	}
+}
+
+static void ended(int slot)
+{
+	done_count++;
+	start_next(slot);
+}
+
+static const int64_t *run(const struct preset **calls, size_t count)
+{
+	left = calls;
+	left_count = count;
+	done_count = 0;
+	for (int slot = 0; slot < slot_count; slot++)
+		start_next(slot);
+	while (done_count < count)
+		serve_events(ended, NULL);
+	return NULL;
+}
+
+static void set_up(void)
+{
+}
+#else
+/* The calls that the first thread has handed over, and the number of those that have ended. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const struct preset *handed[MAX_IN_FLIGHT];
+static int order_fd, end_fd;
+
+static void notify(int fd)
+{
+	if (write(fd, &(uint64_t){1}, 8) != 8)
+		fail("write: %s", strerror(errno));
+}
+
+static void wait_for(int fd)
+{
+	uint64_t count;
+
+	if (read(fd, &count, 8) != 8)
+		fail("read: %s", strerror(errno));
+}
+
+static void take_orders(void)
+{
+	wait_for(order_fd);
+	pthread_mutex_lock(&lock);
+	for (int slot = 0; slot < slot_count; slot++) {
+		if (handed[slot] && !slots[slot].preset)
+			start(slot, handed[slot]);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+static void ended(int slot)
+{
+	pthread_mutex_lock(&lock);
+	handed[slot] = NULL;
+	done_count++;
+	pthread_mutex_unlock(&lock);
+	notify(end_fd);
+}
+
+static void *second_thread(void *unused)
+{
+	for (;;)
+		serve_events(ended, take_orders);
+	return unused;
+}
+
+static void hand_over(void)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&lock);
+	for (int slot = 0; slot < slot_count && left_count; slot++) {
+		if (!handed[slot]) {
+			handed[slot] = *left++;
+			left_count--;
+			any = true;
 		}
+	}
+	pthread_mutex_unlock(&lock);
+	if (any)
+		notify(order_fd);
+}
+
+static const int64_t *run(const struct preset **calls, size_t count)
+{
+	size_t done = 0;
+
+	left = calls;
+	left_count = count;
+	while (done < count) {
+		hand_over();
+		wait_for(end_fd);
+		pthread_mutex_lock(&lock);
+		done += done_count;
+		done_count = 0;
+		pthread_mutex_unlock(&lock);
 	}
 	return NULL;
 }
+
+static void set_up(void)
+{
+	pthread_t thread;
+
+	order_fd = eventfd(0, EFD_CLOEXEC);
+	end_fd = eventfd(0, EFD_CLOEXEC);
+	if (order_fd < 0 || end_fd < 0)
+		fail("eventfd: %s", strerror(errno));
+	watch(order_fd, MAX_IN_FLIGHT, 0);
+	if (pthread_create(&thread, NULL, second_thread, NULL))
+		fail("pthread_create failed");
+}
+#endif
 
 int main(int argc, char **argv)
 {
@@ -143,6 +269,7 @@ int main(int argc, char **argv)
 	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (!slots || null_fd < 0 || epoll_fd < 0)
 		fail("cannot set up: %s", strerror(errno));
+	set_up();
 	serve(run);
 	return 0;
 }

@@ -12,15 +12,16 @@ from .reference import Reference
 
 SOURCES = Path(__file__).resolve().parent
 # floor.c makes calls by vfork and exec, session_floor.c in one shell, subreaper_floor.c each with a
-# helper process.
+# helper process. With the thread floor, a second thread of floor.c makes the calls.
 FLOOR, SESSION_FLOOR, SUBREAPER_FLOOR = "floor", "session_floor", "subreaper_floor"
-SESSION_PIPE_FLOOR = "session_pipe_floor"
-NAMES = (FLOOR, SESSION_FLOOR, SESSION_PIPE_FLOOR, SUBREAPER_FLOOR)
+SESSION_PIPE_FLOOR, THREAD_FLOOR = "session_pipe_floor", "thread_floor"
+NAMES = (FLOOR, SESSION_FLOOR, SESSION_PIPE_FLOOR, SUBREAPER_FLOOR, THREAD_FLOOR)
 FLAGS = ("-std=c17", "-O2", "-Wall", "-Wextra")
 # Floors with a source of another name, or with further flags.
 VARIANTS = {
     SESSION_PIPE_FLOOR: (SESSION_FLOOR, "-DCONTROL_PIPE"),
     SUBREAPER_FLOOR: (SUBREAPER_FLOOR, "-static"),
+    THREAD_FLOOR: (FLOOR, "-DSECOND_THREAD", "-pthread"),
 }
 
 

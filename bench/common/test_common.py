@@ -46,6 +46,7 @@ METHODS = [
     Method("fork_async", "", "spawnfd.run_async", mode="fork"),
     Method("floor", "", floor.FLOOR),
     Method("subreaper_floor", "", floor.SUBREAPER_FLOOR),
+    Method("thread_floor", "", floor.THREAD_FLOOR),
 ]
 
 
@@ -56,7 +57,7 @@ def tools() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory: pytest.TempPathFactory, tools: dict[str, str]) -> Setting:
-    floors = (floor.FLOOR, floor.SUBREAPER_FLOOR)
+    floors = (floor.FLOOR, floor.SUBREAPER_FLOOR, floor.THREAD_FLOOR)
     return make_setting(tmp_path_factory.mktemp("common"), CALLS, tools, floors=floors)
 
 
