@@ -33,7 +33,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
         probe_scm_rights(plan, features);
     }
     let works = features.has_close_range() && features.scm_rights(&plan.sources).known() == Some(true);
-    if !works || slots::take_back() >= MOST {
+    if !works || slots::reclaim() >= MOST {
         return Launch::NotMine("a child in the caller's memory is not known to work");
     }
     let Ok(mut slot) = slots::take() else { return Launch::NotMine("no stack") };

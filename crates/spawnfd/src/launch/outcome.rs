@@ -150,7 +150,7 @@ impl PendingStart for Pending {
         };
         // The socket of the child's slot may still contain descriptors for the child. Close them now, because otherwise
         // they stay open until the next start.
-        slots::take_back();
+        slots::reclaim();
         Err(match &self.cached {
             Some((named, cache)) if error.stage() == Stage::Exec => cache.exec_failed(named, template, error),
             Some((named, cache)) if error.kind() == ErrorKind::Stale => {

@@ -55,7 +55,7 @@ pub(super) fn put(slot: Slot) {
 
 /// Drops the slots that no child uses, after a time without spawns.
 pub(crate) fn drop_unused() {
-    take_back();
+    reclaim();
     let unused = std::mem::take(&mut *POOL.lock());
     drop(unused);
 }
@@ -117,7 +117,7 @@ pub(super) fn lend(taken: Taken) {
 
 /// Returns the slots of children that have left the caller's memory to the pool. Returns the number of children that
 /// have not left it.
-pub(super) fn take_back() -> usize {
+pub(super) fn reclaim() -> usize {
     let mut all = TAKEN.lock();
     let mut left = Vec::new();
     for Taken { in_use, channel } in all.drain(..) {
