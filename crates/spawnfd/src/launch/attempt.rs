@@ -70,7 +70,8 @@ pub(super) struct Attempt<'a, 'fd> {
     pub(super) cgroup: Option<(u16, RawFd)>,
     /// The strategy for the child's descriptor table.
     pub(super) strategy: Strategy,
-    /// The parked processes that may serve the start, or the reason why there is none. `None` if the command uses no parked processes.
+    /// The parked processes that may serve the start, or the reason why there is none. `None` if the command uses no
+    /// parked processes.
     pub(super) candidates: Option<std::result::Result<Box<dyn ParkedCandidates + 'fd>, ColdReason>>,
     /// The reason for a cold start.
     pub(super) cold: &'a mut Option<ColdReason>,

@@ -61,7 +61,8 @@ pub(super) struct Prepared<'a> {
     _child_ends: Vec<OwnedFd>,
     /// The caller's ends of the pipes, for the streams 0, 1 and 2.
     pipes: [Option<OwnedFd>; 3],
-    /// The parked processes that may serve the start, or the reason why there is none. `None` if the command uses no parked processes.
+    /// The parked processes that may serve the start, or the reason why there is none. `None` if the command uses no
+    /// parked processes.
     candidates: Option<std::result::Result<Box<dyn ParkedCandidates + 'a>, ColdReason>>,
     /// The reason why no parked process can become the program, if the command uses parked processes.
     cold: Option<ColdReason>,

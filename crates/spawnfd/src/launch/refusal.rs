@@ -152,11 +152,8 @@ impl Prepared<'_> {
             Refusal::Clone(errno) => return self.after_clone(errno, start),
             Refusal::NotMine(reason) => {
                 // The last launcher declines nothing.
-                return if self.skip_launcher(start) {
-                    Ok(true)
-                } else {
-                    Err(Error::new(Stage::Clone, Errno::EPERM, reason))
-                };
+                let declined = || Error::new(Stage::Clone, Errno::EPERM, reason);
+                return self.skip_launcher(start).then_some(true).ok_or_else(declined);
             }
             Refusal::NoTable => (self.advance(start), Errno::EPERM),
             Refusal::Table(errno) => match self.strategy.meaning(errno) {
