@@ -235,7 +235,7 @@ options!(Run "" {
     /// - The future of [`Command::run_async`](crate::Command::run_async) waits without blocking the thread that polls
     ///   it.
     /// - Every other call that starts a run blocks the calling thread until it has a place. A task can await
-    ///   [`Limiter::acquire_async`] first and pass the place to [`Command::permit`](crate::Command::permit).
+    ///   [`Limiter::acquire_async`] first and pass the place to [`Run::permit`].
     /// - In another run's [callback](crate::Command::run_then), such a call fails with EAGAIN instead of blocking. The
     ///   callback can use [`Acquiring::when_ready`](crate::limits::Acquiring::when_ready).
     limiter(limiter: &Limiter) => Some(limiter.clone()); Kind::Object, Tree, [Run, Start, Command];
