@@ -23,7 +23,12 @@ fn main() {
     for option in ["panic=abort", "opt-level=z", "lto=fat", "codegen-units=1", "strip=symbols", "debuginfo=0"] {
         rustc.arg("-C").arg(option);
     }
-    for option in ["relocation-model=static", "target-feature=+crt-static"] {
+    // Outlined atomics of aarch64 call getauxval(3) of libc.
+    let features = match variable("CARGO_CFG_TARGET_ARCH").as_str() {
+        "aarch64" => "target-feature=+crt-static,-outline-atomics",
+        _ => "target-feature=+crt-static",
+    };
+    for option in ["relocation-model=static", features] {
         rustc.arg("-C").arg(option);
     }
     if variable("CARGO_CFG_TARGET_ENV") == "musl" {

@@ -2,7 +2,6 @@
 //! The helper's allocator, and the memory functions to which compilers insert calls (memcpy and others).
 
 use core::alloc::{GlobalAlloc, Layout};
-use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 
@@ -77,11 +76,10 @@ unsafe impl GlobalAlloc for Heap {
 /// The requirements of memcpy(3) in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: the caller keeps this function's contract. The function uses assembly, because the compiler would turn a
-    // loop into a call of memcpy.
-    unsafe {
-        asm!("rep movsb", inout("rcx") length => _, inout("rdi") to => _, inout("rsi") from => _,
-            options(nostack, preserves_flags));
+    for at in 0..length {
+        // SAFETY: the caller keeps this function's contract. The accesses are volatile, because the compiler would
+        // otherwise turn the loop into a call of memcpy.
+        unsafe { to.wrapping_add(at).write_volatile(from.wrapping_add(at).read_volatile()) };
     }
     to
 }
@@ -97,11 +95,9 @@ pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, length: usize) ->
         // the source.
         return unsafe { memcpy(to, from, length) };
     }
-    // SAFETY: the caller keeps this function's contract. The assembly copies downward from the last byte, and restores
-    // the direction flag.
-    unsafe {
-        asm!("std", "rep movsb", "cld", inout("rcx") length => _, inout("rdi") to.wrapping_add(length).wrapping_sub(1) => _,
-            inout("rsi") from.wrapping_add(length).wrapping_sub(1) => _, options(nostack));
+    for at in (0..length).rev() {
+        // SAFETY: the caller keeps this function's contract. Copying downward never reads a byte that it has written.
+        unsafe { to.wrapping_add(at).write_volatile(from.wrapping_add(at).read_volatile()) };
     }
     to
 }
@@ -112,10 +108,9 @@ pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, length: usize) ->
 /// The requirements of memset(3) in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memset(to: *mut u8, byte: i32, length: usize) -> *mut u8 {
-    // SAFETY: the caller guarantees the arguments, by this function's contract.
-    unsafe {
-        asm!("rep stosb", inout("rcx") length => _, inout("rdi") to => _, in("al") byte as u8,
-            options(nostack, preserves_flags));
+    for at in 0..length {
+        // SAFETY: the caller guarantees the arguments, by this function's contract.
+        unsafe { to.wrapping_add(at).write_volatile(byte as u8) };
     }
     to
 }

@@ -45,6 +45,20 @@ const READY: i32 = 2;
 #[cfg(target_arch = "x86_64")]
 global_asm!(".globl _start", "_start:", "xor ebp, ebp", "mov rdi, rsp", "and rsp, -16", "call {main}", "ud2", main = sym main);
 
+#[cfg(target_arch = "aarch64")]
+global_asm!(
+    ".globl _start",
+    "_start:",
+    "mov x29, xzr",
+    "mov x30, xzr",
+    "mov x0, sp",
+    "and x1, x0, #-16",
+    "mov sp, x1",
+    "bl {main}",
+    "brk #1",
+    main = sym main
+);
+
 /// # Safety
 /// `arguments` points to argc, as in the initial stack that the kernel sets up.
 unsafe extern "C" fn main(arguments: *const usize) -> ! {

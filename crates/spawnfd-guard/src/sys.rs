@@ -75,6 +75,48 @@ mod number {
     pub const CLOSE_RANGE: u32 = 436;
 }
 
+/// System call numbers, from asm-generic/unistd.h.
+#[cfg(target_arch = "aarch64")]
+mod number {
+    pub const DUP3: u32 = 24;
+    pub const FCNTL: u32 = 25;
+    pub const IOCTL: u32 = 29;
+    pub const UNLINKAT: u32 = 35;
+    pub const FSTATFS: u32 = 44;
+    pub const OPENAT: u32 = 56;
+    pub const CLOSE: u32 = 57;
+    pub const GETDENTS64: u32 = 61;
+    pub const READ: u32 = 63;
+    pub const WRITE: u32 = 64;
+    pub const PPOLL: u32 = 73;
+    pub const SIGNALFD4: u32 = 74;
+    pub const READLINKAT: u32 = 78;
+    pub const FSTAT: u32 = 80;
+    pub const EXIT_GROUP: u32 = 94;
+    pub const NANOSLEEP: u32 = 101;
+    pub const CLOCK_GETTIME: u32 = 113;
+    pub const KILL: u32 = 129;
+    pub const RT_SIGACTION: u32 = 134;
+    pub const RT_SIGPROCMASK: u32 = 135;
+    pub const GETPGID: u32 = 155;
+    pub const GETSID: u32 = 156;
+    pub const SETSID: u32 = 157;
+    pub const PRCTL: u32 = 167;
+    pub const GETPID: u32 = 172;
+    pub const GETPPID: u32 = 173;
+    pub const SENDTO: u32 = 206;
+    pub const RECVFROM: u32 = 207;
+    pub const RECVMSG: u32 = 212;
+    pub const MUNMAP: u32 = 215;
+    pub const CLONE: u32 = 220;
+    pub const EXECVE: u32 = 221;
+    pub const MMAP: u32 = 222;
+    pub const WAIT4: u32 = 260;
+    pub const PIDFD_SEND_SIGNAL: u32 = 424;
+    pub const PIDFD_OPEN: u32 = 434;
+    pub const CLOSE_RANGE: u32 = 436;
+}
+
 /// Makes a system call.
 ///
 /// # Safety

@@ -191,7 +191,12 @@ pub unsafe fn clone_child_by_pid(
         unsafe {
             arch::clone_call(
                 abi::__NR_clone,
-                [flags as usize | options.exit_signal as usize, top, pidfd_at as usize, clear_tid as usize, 0],
+                arch::clone_args(
+                    flags as usize | options.exit_signal as usize,
+                    top,
+                    pidfd_at as usize,
+                    clear_tid as usize,
+                ),
                 entry,
                 data,
             )

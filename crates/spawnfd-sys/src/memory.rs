@@ -8,7 +8,8 @@ use linux_raw_sys::general as abi;
 use crate::errno::Errno;
 use crate::{RawFd, arch};
 
-const PAGE: usize = 4096;
+/// The size of a page. On aarch64, the largest of the three sizes that a kernel may have.
+const PAGE: usize = if cfg!(target_arch = "aarch64") { 65536 } else { 4096 };
 
 /// The descriptor number that mmap(2) gets for an anonymous mapping.
 const ANONYMOUS: RawFd = -1;
