@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Macros for methods that many public types share.
 
-/// Implements `ALL`, `name` and `Display` for an enum, from a list of its values and their names. `ALL` is a slice,
-/// so that a later version can add values. `names!(exhaustive …)` leaves `ALL` to an enum that gets no more values.
+/// Implements `name` and `Display` for an enum, from a list of its values and their names.
 macro_rules! names {
     ($type:ident { $($value:ident = $name:literal,)+ }) => {
-        impl $type {
-            /// All values.
-            pub const ALL: &'static [$type] = &[$($type::$value),+];
-        }
-
-        names!(exhaustive $type { $($value = $name,)+ });
-    };
-    (exhaustive $type:ident { $($value:ident = $name:literal,)+ }) => {
         impl $type {
             /// A short lower-case name, the same in every language.
             pub fn name(self) -> &'static str {
@@ -28,15 +19,33 @@ macro_rules! names {
     };
 }
 
-/// Defines an enum with a name for each value: `names!`, and `WORDS`, the names with their documentation.
-macro_rules! words {
+/// Defines an enum with a name for each value: `names!`, and `ALL`, a slice of all values, so that a later version can
+/// add values.
+macro_rules! named {
     ($(#[$meta:meta])* pub enum $type:ident { $($(#[doc = $doc:literal])+ $(@ #[$attribute:ident])? $value:ident = $name:literal,)+ }) => {
         $(#[$meta])*
         pub enum $type {
             $($(#[doc = $doc])+ $(#[$attribute])? $value,)+
         }
 
+        impl $type {
+            /// All values.
+            pub const ALL: &'static [$type] = &[$($type::$value),+];
+        }
+
         names!($type { $($value = $name,)+ });
+    };
+}
+
+/// Defines an enum with a name for each value: `named!`, and `WORDS`, the names with their documentation.
+macro_rules! words {
+    ($(#[$meta:meta])* pub enum $type:ident { $($(#[doc = $doc:literal])+ $(@ #[$attribute:ident])? $value:ident = $name:literal,)+ }) => {
+        named! {
+            $(#[$meta])*
+            pub enum $type {
+                $($(#[doc = $doc])+ $(@ #[$attribute])? $value = $name,)+
+            }
+        }
 
         impl $type {
             /// The names of all values, and their documentation.

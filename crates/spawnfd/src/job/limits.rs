@@ -98,62 +98,62 @@ words! {
     }
 }
 
-/// The resource that a limit is for.
-///
-/// # Examples
-/// ```
-/// use spawnfd::limits::{Limits, Resource};
-/// use spawnfd::{Command, Run};
-/// let limits = Limits::new().memory(1 << 30).cpu_time(std::time::Duration::from_secs(60));
-/// let output = Command::new("true").run_with(&Run::new().limits(limits))?;
-/// let limited: Vec<Resource> = output.limits.iter().map(|limit| limit.resource).collect();
-/// assert_eq!(limited, [Resource::Memory, Resource::CpuTime]);
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
-#[non_exhaustive]
-pub enum Resource {
-    /// Memory: [`Limits::memory`].
-    Memory,
-    /// Processes and threads: [`Limits::pids`].
-    Pids,
-    /// CPU time: [`Limits::cpu_time`].
-    CpuTime,
-    /// Processors: [`Limits::cpus`].
-    Cpus,
+named! {
+    /// The resource that a limit is for.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::limits::{Limits, Resource};
+    /// use spawnfd::{Command, Run};
+    /// let limits = Limits::new().memory(1 << 30).cpu_time(std::time::Duration::from_secs(60));
+    /// let output = Command::new("true").run_with(&Run::new().limits(limits))?;
+    /// let limited: Vec<Resource> = output.limits.iter().map(|limit| limit.resource).collect();
+    /// assert_eq!(limited, [Resource::Memory, Resource::CpuTime]);
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+    #[non_exhaustive]
+    pub enum Resource {
+        /// Memory: [`Limits::memory`].
+        Memory = "memory",
+        /// Processes and threads: [`Limits::pids`].
+        Pids = "pids",
+        /// CPU time: [`Limits::cpu_time`].
+        CpuTime = "cpu_time",
+        /// Processors: [`Limits::cpus`].
+        Cpus = "cpus",
+    }
 }
 
-/// The mechanism that enforces a limit.
-///
-/// # Examples
-/// ```
-/// use spawnfd::limits::{Enforcer, Limits};
-/// use spawnfd::{Command, Run};
-/// let output = Command::new("true").run_with(&Run::new().limits(Limits::new().memory(1 << 30)))?;
-/// match output.limits[0].by {
-///     Enforcer::Cgroup => println!("1 GiB for the whole process tree"),
-///     by => println!("1 GiB for each process ({by})"),
-/// }
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
-#[non_exhaustive]
-pub enum Enforcer {
-    /// A cgroup, which limits the whole tree. Processes cannot escape by leaving the session.
-    Cgroup,
-    /// An rlimit, which limits each process separately, or all processes of the user.
-    Rlimit,
-    /// The library, which checks the tree at intervals.
-    Watch,
-    /// No mechanism enforces the limit.
-    Unenforced,
+named! {
+    /// The mechanism that enforces a limit.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::limits::{Enforcer, Limits};
+    /// use spawnfd::{Command, Run};
+    /// let output = Command::new("true").run_with(&Run::new().limits(Limits::new().memory(1 << 30)))?;
+    /// match output.limits[0].by {
+    ///     Enforcer::Cgroup => println!("1 GiB for the whole process tree"),
+    ///     by => println!("1 GiB for each process ({by})"),
+    /// }
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+    #[non_exhaustive]
+    pub enum Enforcer {
+        /// A cgroup, which limits the whole tree. Processes cannot escape by leaving the session.
+        Cgroup = "cgroup",
+        /// An rlimit, which limits each process separately, or all processes of the user.
+        Rlimit = "rlimit",
+        /// The library, which checks the tree at intervals.
+        Watch = "watch",
+        /// No mechanism enforces the limit.
+        Unenforced = "unenforced",
+    }
 }
-
-names!(Resource { Memory = "memory", Pids = "pids", CpuTime = "cpu_time", Cpus = "cpus", });
-
-names!(Enforcer { Cgroup = "cgroup", Rlimit = "rlimit", Watch = "watch", Unenforced = "unenforced", });
 
 /// One limit of a run, and the mechanism that enforced it.
 ///

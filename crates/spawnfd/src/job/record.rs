@@ -32,7 +32,7 @@ pub enum Stream {
     Stderr,
 }
 
-names!(exhaustive Stream { Stdout = "stdout", Stderr = "stderr", });
+names!(Stream { Stdout = "stdout", Stderr = "stderr", });
 
 impl Stream {
     /// Both streams.
