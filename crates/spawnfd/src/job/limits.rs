@@ -37,32 +37,52 @@ const LONGEST_MEMORY_PAUSE: Duration = Duration::from_millis(100);
 /// The shortest pause before a check of CPU time.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
 
-/// Limits of a run. In a cgroup they apply to the whole process tree. Otherwise they apply as
-/// rlimits do. The page on [limits] has the details.
-///
-/// [limits]: https://github.com/spawnfd/spawnfd/blob/main/docs/limits.md
-///
-/// If a limit cannot be enforced as `enforce` requires, the call fails before it starts a program.
-///
-/// # Examples
-/// ```
-/// use spawnfd::job::Stop;
-/// use spawnfd::limits::{Limits, Resource};
-/// use spawnfd::{Command, Run};
-/// let run = Run::new().limits(Limits::new().cpu_time(std::time::Duration::from_secs(1)));
-/// let output = Command::new("sh").args(["-c", "while :; do :; done"]).run_with(&run)?;
-/// assert_eq!((output.stop, output.limit.unwrap().resource), (Stop::Limit, Resource::CpuTime));
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[must_use = "limits have no effect until a run uses them"]
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Limits {
-    // The setters below describe the fields.
-    pub(crate) memory: Option<u64>,
-    pub(crate) pids: Option<u64>,
-    pub(crate) cpu_time: Option<Duration>,
-    pub(crate) cpus: Option<f64>,
-    pub(crate) enforce: Enforce,
+options! {
+    /// Limits of a run. In a cgroup they apply to the whole process tree. Otherwise they apply as
+    /// rlimits do. The page on [limits] has the details.
+    ///
+    /// [limits]: https://github.com/spawnfd/spawnfd/blob/main/docs/limits.md
+    ///
+    /// If a limit cannot be enforced as `enforce` requires, the call fails before it starts a program.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::job::Stop;
+    /// use spawnfd::limits::{Limits, Resource};
+    /// use spawnfd::{Command, Run};
+    /// let run = Run::new().limits(Limits::new().cpu_time(std::time::Duration::from_secs(1)));
+    /// let output = Command::new("sh").args(["-c", "while :; do :; done"]).run_with(&run)?;
+    /// assert_eq!((output.stop, output.limit.unwrap().resource), (Stop::Limit, Resource::CpuTime));
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[must_use = "limits have no effect until a run uses them"]
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    pub struct Limits "limits.";
+
+    /// The maximum memory in bytes. In a cgroup the limit covers the whole tree, including page cache, without swap. If
+    /// the tree exceeds the limit, the kernel kills the whole tree. Otherwise it limits the address space of each
+    /// process (RLIMIT_AS): allocations beyond it fail in the program, the run goes on, and the result's `stop` does not
+    /// show it. Node, Java, Go and sanitizers reserve far more address space than they use: for them, let the library
+    /// [`enforce`](Limits::enforce) the limit by `watch`.
+    memory: Option<u64> = None, (bytes: impl Into<Option<u64>>) => bytes.into();
+        Kind::Bytes, Limits, [Run, Start, Session];
+    /// The maximum number of processes and threads at once. The library kills the tree when it has more, or tries to
+    /// have more. In a cgroup the limit counts the tree. Otherwise the library counts the tree in /proc, and
+    /// RLIMIT_NPROC stops a tree that grows faster than the library counts. RLIMIT_NPROC counts all processes of the
+    /// user, and has no effect on root.
+    pids: Option<u64> = None, (number: impl Into<Option<u64>>) => number.into();
+        Kind::Count, Limits, [Run, Start, Session];
+    /// The maximum CPU time, user and system. The library ends a tree that exceeds it as after a timeout. In a cgroup the
+    /// limit applies to all processes of the tree together. Otherwise it applies to each process separately, in whole
+    /// seconds (RLIMIT_CPU).
+    cpu_time: Option<Duration> = None, (time: impl Into<Option<Duration>>) => time.into();
+        Kind::Duration, Limits, [Run, Start, Session];
+    /// The number of processors that the tree may use at once, such as 1.5. It needs a cgroup. The kernel slows the run
+    /// down and does not end it.
+    cpus: Option<f64> = None, (number: impl Into<Option<f64>>) => number.into();
+        Kind::Number, Limits, [Run, Start, Session];
+    /// Which mechanisms may enforce the limits.
+    enforce: Enforce = Enforce::Auto; Kind::Word(Enforce::WORDS), Limits, [Run, Start, Session];
 }
 
 words! {
@@ -232,29 +252,6 @@ impl Limits {
         Bounds { memory: self.memory, pids: self.pids, cpus: self.cpus }
     }
 }
-
-options!(Limits "limits." {
-    /// The maximum memory in bytes. In a cgroup the limit covers the whole tree, including page cache, without swap. If
-    /// the tree exceeds the limit, the kernel kills the whole tree. Otherwise it limits the address space of each
-    /// process (RLIMIT_AS): allocations beyond it fail in the program, the run goes on, and the result's `stop` does not
-    /// show it. Node, Java, Go and sanitizers reserve far more address space than they use: for them, let the library
-    /// [`enforce`](Limits::enforce) the limit by `watch`.
-    memory(bytes: impl Into<Option<u64>>) => bytes.into(); Kind::Bytes, Limits, [Run, Start, Session];
-    /// The maximum number of processes and threads at once. The library kills the tree when it has more, or tries to
-    /// have more. In a cgroup the limit counts the tree. Otherwise the library counts the tree in /proc, and
-    /// RLIMIT_NPROC stops a tree that grows faster than the library counts. RLIMIT_NPROC counts all processes of the
-    /// user, and has no effect on root.
-    pids(number: impl Into<Option<u64>>) => number.into(); Kind::Count, Limits, [Run, Start, Session];
-    /// The maximum CPU time, user and system. The library ends a tree that exceeds it as after a timeout. In a cgroup the
-    /// limit applies to all processes of the tree together. Otherwise it applies to each process separately, in whole
-    /// seconds (RLIMIT_CPU).
-    cpu_time(time: impl Into<Option<Duration>>) => time.into(); Kind::Duration, Limits, [Run, Start, Session];
-    /// The number of processors that the tree may use at once, such as 1.5. It needs a cgroup. The kernel slows the run
-    /// down and does not end it.
-    cpus(number: impl Into<Option<f64>>) => number.into(); Kind::Number, Limits, [Run, Start, Session];
-    /// Which mechanisms may enforce the limits.
-    enforce(enforce: Enforce) => enforce; Kind::Word(Enforce::WORDS), Limits, [Run, Start, Session];
-});
 
 /// Prepares the run's tree, if it has one. If `may_have_guard` is false, prepares one only if the caller has asked for
 /// its tier.
