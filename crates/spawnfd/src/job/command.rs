@@ -300,7 +300,8 @@ impl Command<'_> {
             }
             connections.terminal = Some(ours);
         }
-        (connections.tree, connections.limits) = limits::prepare(&mut start, run, may_have_helpers)?;
+        (connections.tree, connections.limits) =
+            limits::prepare(&mut start, &run.limits, run.tree, run.grace, may_have_helpers)?;
         start.placement = connections.tree.as_ref().map(Tree::placement).transpose()?;
         Ok(start)
     }

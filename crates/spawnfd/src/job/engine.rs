@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use spawnfd_sys::{Errno, call};
 
-use super::run_state::{RunFd, RunState};
+use super::run_state::{RECHECK_INTERVAL, REPLACED, RunFd, RunState};
 use super::{Output, Stop, TerminalSize};
 use crate::callback::{Callback, catch_panic};
 use crate::error::{Error, Result, Stage, errno};
@@ -27,9 +27,6 @@ use crate::{launch, tree};
 /// How long an idle engine thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// The interval at which a thread checks whether the application has closed the descriptors that the thread watches.
-pub(super) const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
-
 /// How many calls the thread makes before it looks at its runs again.
 const CALLS_AT_ONCE: usize = 4;
 
@@ -40,9 +37,6 @@ const WAKE: u64 = u64::MAX;
 fn epoll_data(id: u64, fd_kind: RunFd) -> epoll::EventData {
     epoll::EventData::new_u64(id << 2 | fd_kind as u64)
 }
-
-/// The error text when the library can no longer watch a run.
-pub(super) const REPLACED: &str = "the application has closed or replaced a descriptor of the library";
 
 type OnDone = Box<dyn FnOnce(Result<Output>) + Send>;
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::lines::{Line, LineEnd, Lines};
-use super::record::Stream;
+use super::stream::Stream;
 use crate::callback::Callback;
 use crate::host::per_process::PerProcess;
 use crate::host::thread;

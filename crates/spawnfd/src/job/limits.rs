@@ -14,7 +14,6 @@ use spawnfd_child::Op;
 use spawnfd_guard::process::{Stat, is_proc_foreign};
 use spawnfd_sys::{abi, call};
 
-use super::Run;
 use crate::child::Usage;
 use crate::command::{Command, Start};
 use crate::error::{Errno, Error, Result, Stage};
@@ -255,8 +254,8 @@ impl Limits {
 
 /// Prepares the run's tree, if it has one. If `may_have_guard` is false, prepares one only if the caller has asked for
 /// its tier.
-fn tree_of(command: &Command<'_>, run: &Run, may_have_guard: bool) -> Result<Option<Tree>> {
-    match run.tree {
+fn tree_of(command: &Command<'_>, wanted: Option<TreeControl>, may_have_guard: bool) -> Result<Option<Tree>> {
+    match wanted {
         Some(TreeControl::Group) => Ok(None),
         None | Some(TreeControl::Auto) if !may_have_guard => Ok(None),
         None => Ok(Some(Tree::without_cgroup())),
@@ -266,27 +265,28 @@ fn tree_of(command: &Command<'_>, run: &Run, may_have_guard: bool) -> Result<Opt
     }
 }
 
-/// Prepares the run's tree and applies its limits to the start. If `may_have_guard` is false, uses no guard unless the
-/// caller has asked for its tier.
+/// Prepares the run's tree and applies its limits to the start. `wanted` is the tier that the caller has asked for. If
+/// `may_have_guard` is false, uses no guard unless the caller has asked for its tier.
 ///
 /// # Errors
 /// EINVAL: a limit is too low for any program. EOPNOTSUPP: no allowed mechanism can enforce a limit
 /// here. Also the errors of [`Tree::prepare`].
 pub(super) fn prepare(
     start: &mut Start<'_>,
-    run: &Run,
+    limits: &Limits,
+    wanted: Option<TreeControl>,
+    grace: Duration,
     may_have_guard: bool,
 ) -> Result<(Option<Tree>, Option<LimitMonitor>)> {
     let command = start.command;
-    let limits = &run.limits;
     if limits.is_none() {
-        return Ok((tree_of(command, run, may_have_guard)?, None));
+        return Ok((tree_of(command, wanted, may_have_guard)?, None));
     }
     limits.validate()?;
     // Every cgroup counts CPU time, so a CPU time limit needs no controller. If the caller asked
     // for a cgroup, create it even if it enforces no limit.
-    let wants_cgroup = limits.cpu_time.is_some() || matches!(run.tree, Some(TreeControl::Cgroup | TreeControl::Auto));
-    let bounded = match run.tree {
+    let wants_cgroup = limits.cpu_time.is_some() || matches!(wanted, Some(TreeControl::Cgroup | TreeControl::Auto));
+    let bounded = match wanted {
         Some(TreeControl::Guard | TreeControl::Pidns | TreeControl::Subreaper) => None,
         // A guard removes the cgroup if this process is killed.
         None | Some(TreeControl::Group | TreeControl::Auto) if !may_have_guard => None,
@@ -301,7 +301,7 @@ pub(super) fn prepare(
     };
     let (tree, ledger) = match bounded {
         Some((tree, ledger)) => (Some(tree), Some(ledger)),
-        None => (tree_of(command, run, may_have_guard)?, None),
+        None => (tree_of(command, wanted, may_have_guard)?, None),
     };
     let in_cgroup = ledger.as_ref().map(|ledger| ledger.enforced).unwrap_or_default();
     let mut enforced = Vec::new();
@@ -358,7 +358,7 @@ pub(super) fn prepare(
             Enforcer::Rlimit => {
                 let soft = whole_seconds(time);
                 let (soft, hard) =
-                    lower_rlimit(start, abi::RLIMIT_CPU, soft, soft.saturating_add(whole_seconds(run.grace)));
+                    lower_rlimit(start, abi::RLIMIT_CPU, soft, soft.saturating_add(whole_seconds(grace)));
                 CpuBudget::OfEach { soft: Duration::from_secs(soft), hard: Duration::from_secs(hard) }
             }
             _ => CpuBudget::OfAll(time),

@@ -6,12 +6,11 @@ use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::kept::{Cut, LONGEST_CONTINUATION, continuation_len};
 use super::order::ArrivalOrder;
-use super::{Decoder, ExitError, Limit, Spilled, Stream};
+use super::{Decoder, Limit, Spilled, Stream};
 use crate::child::{Started, Usage};
 use crate::option::Value;
 use crate::tree::Tier;
@@ -395,17 +394,6 @@ impl Output {
             }
         }
         Some(pieces)
-    }
-
-    /// Returns the output if the run was [`ok`](Output::ok), and otherwise an error with a copy of the output.
-    ///
-    /// The error converts to [`Error`](crate::Error), so `?` works in a function that returns
-    /// [`spawnfd::Result`](crate::Result).
-    ///
-    /// # Errors
-    /// [`ExitError`]: the run was not ok.
-    pub fn check(&self) -> Result<&Output, ExitError> {
-        if self.ok() { Ok(self) } else { Err(ExitError::new(Arc::new(self.clone()))) }
     }
 }
 

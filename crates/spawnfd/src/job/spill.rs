@@ -23,7 +23,7 @@ use spawnfd_sys::{Errno, call};
 
 use super::kept::KeptOutput;
 use super::order::ArrivalOrder;
-use super::sweep;
+use super::sweep::{self, PREFIX, TEMPORARY_BIT};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::CheckedFd;
 use crate::option::Kind;
@@ -146,13 +146,6 @@ struct NamedFile {
     owner: u32,
     persisted: AtomicBool,
 }
-
-/// The prefix of the files' names.
-pub(super) const PREFIX: &str = "spawnfd-spill-";
-
-/// The mode bit (the sticky bit) that marks a temporary file: the library removes the file when the run's result is
-/// dropped, or after the process that created the file has died.
-pub(super) const TEMPORARY_BIT: Mode = Mode::SVTX;
 
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 

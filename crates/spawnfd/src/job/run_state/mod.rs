@@ -149,6 +149,12 @@ pub(crate) struct RunState {
     next_check: Option<Instant>,
 }
 
+/// The interval at which a thread checks whether the application has closed the descriptors that the thread watches.
+pub(super) const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The error text when the library can no longer watch a run.
+pub(super) const REPLACED: &str = "the application has closed or replaced a descriptor of the library";
+
 /// The first and the longest pause between two searches for processes that outlive the program, while the run leaves
 /// them time to end. Each pause is twice as long as the previous one.
 const LEFTOVER_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
