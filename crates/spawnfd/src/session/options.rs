@@ -126,16 +126,10 @@ impl SessionOptions {
     pub(crate) fn try_set(&mut self, name: &str, value: &Value) -> std::result::Result<bool, String> {
         match name.split_once('.') {
             Some(("limits", field)) => self.limits.set_valid(field, value),
-            _ if name == "stderr" && value.is_none() => {
-                self.merge = false;
-                Ok(true)
-            }
             _ if name == "stderr" => {
                 let words = [("separate", false), ("merge", true)];
-                word(value, words.into_iter()).map(|merge| {
-                    self.merge = merge;
-                    true
-                })
+                self.merge = !value.is_none() && word(value, words.into_iter())?;
+                Ok(true)
             }
             _ => self.set_field(name, value),
         }
