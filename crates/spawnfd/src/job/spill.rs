@@ -10,10 +10,8 @@
 //! directory removes files that have the sticky bit and no lock. To keep a file, the library clears its sticky bit. A
 //! pid in the name would be wrong in another pid namespace that shares the directory.
 
-use std::fs::symlink_metadata;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -180,8 +178,7 @@ impl SpillFile {
 
     /// Whether the path still names this file.
     fn is_at_path(&self) -> bool {
-        let identity = self.0.file.as_ref().map(CheckedFd::identity);
-        symlink_metadata(&self.0.path).is_ok_and(|named| Some((named.dev(), named.ino())) == identity)
+        self.0.file.as_ref().is_some_and(|file| sweep::names(&self.0.path, file.identity()))
     }
 
     /// The path of the file. Its mode is 0600.

@@ -79,9 +79,14 @@ fn is_temporary(found: &Metadata) -> bool {
 
 /// Removes the directory entry `path` if it names the file with this device and inode.
 pub(super) fn remove(path: &Path, file: (u64, u64)) {
-    if symlink_metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == file) {
+    if names(path, file) {
         let _ = std::fs::remove_file(path);
     }
+}
+
+/// Whether `path` names the file with this device and inode.
+pub(super) fn names(path: &Path, file: (u64, u64)) -> bool {
+    symlink_metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == file)
 }
 
 #[cfg(test)]
