@@ -153,8 +153,8 @@ impl Run {
 
     /// Gives the next run with these options a place that the caller already has with a limiter. So the run does not
     /// wait for a place. The end of the run returns the place, or a failure of its start does.
-    pub fn permit(mut self, permit: Permit) -> Run {
-        self.permit = Some(Arc::new(Mutex::new(Some(permit))));
+    pub fn permit(mut self, permit: impl Into<Option<Permit>>) -> Run {
+        self.permit = permit.into().map(|permit| Arc::new(Mutex::new(Some(permit))));
         self
     }
 

@@ -595,11 +595,8 @@ impl Session {
             // The background jobs of a shell outlive it. The next shell of the session goes on.
             true => self.options.shell().leftovers(Leftovers::Adopt),
             false => self.options.shell(),
-        };
-        let run = match permit {
-            Some(permit) => run.permit(permit),
-            None => run,
-        };
+        }
+        .permit(permit);
         let shell =
             Shell::start(&mut state.command, &state.name, state.holder, &run, restored, exported, self.options.restart);
         let (shell, number) = shell?;
