@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::host::per_process::PerProcess;
 use crate::limiter::Permit;
 use crate::sandbox::SandboxDescriptor;
-use crate::tree::{Tier, Tree};
+use crate::tree::Tree;
 pub(super) use output::OutputSource;
 use program::Program;
 pub(super) use program::SharedProgram;
@@ -256,23 +256,9 @@ impl RunState {
         Ok(state)
     }
 
-    pub(super) fn pid(&self) -> u32 {
-        self.running.id()
-    }
-
     /// The sources of the output, for a [reader](super::OutputReader).
     pub(super) fn sources(&self) -> [Weak<OutputSource>; 2] {
         self.outputs.each_ref().map(|source| source.as_ref().map(Arc::downgrade).unwrap_or_default())
-    }
-
-    /// The program and its tree, for a job's handle. `None` for a command in a shell.
-    pub(super) fn shared_program(&self) -> Option<SharedProgram> {
-        self.running.shared()
-    }
-
-    /// How far control of the process tree reaches.
-    pub(super) fn tier(&self) -> Tier {
-        self.running.tier()
     }
 
     /// The limits of commands, if the program is a shell.
