@@ -199,9 +199,7 @@ impl Job {
         let permit = permit.and_then(|request| request.get().take());
         let mut request = Request::new(program, args, Options::new(options, Call::Start)?, false)?;
         request.options.hold |= watched;
-        if let Some(permit) = permit {
-            request.options.run = request.options.run.permit(permit);
-        }
+        request.options.run = request.options.run.permit(permit);
         let Request { mut command, options, reported, context } = request;
         match py.detach(|| command.start_events(&options.run, options.events())) {
             Ok(job) => started.append(Job::of(job, &options, reported, context)),

@@ -82,9 +82,7 @@ pub fn begin(
     // Take the permit out of the request first, so that an error returns it to the limiter at once.
     let permit = permit.and_then(|request| request.get().take());
     let mut request = Request::new(program, args, Options::new(options, Call::Run)?, repeated)?;
-    if let Some(permit) = permit {
-        request.options.run = request.options.run.permit(permit);
-    }
+    request.options.run = request.options.run.permit(permit);
     if repeated {
         request.command.start_cold();
     }

@@ -66,24 +66,21 @@ impl Warm {
         memory: &Bound<'_, PyAny>,
         processes: &Bound<'_, PyAny>,
         keep: &Bound<'_, PyAny>,
-        idle: &Bound<'_, PyAny>,
-        delay: &Bound<'_, PyAny>,
+        idle: Option<&Bound<'_, PyAny>>,
+        delay: Option<&Bound<'_, PyAny>>,
         forks: &Bound<'_, PyAny>,
-        age: &Bound<'_, PyAny>,
+        age: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Warm> {
-        let time = |value: &Bound<'_, PyAny>, name| {
-            Ok::<_, PyErr>(seconds(Some(value).filter(|value| !value.is_none()), name)?.unwrap_or(Duration::MAX))
-        };
         let options = WarmOptions::new()
             .mode(self::mode(mode)?)
             .trusted(boolean(trusted, "trusted")?)
             .memory(integer(memory, &"memory")?)
             .processes(integer(processes, &"processes")?)
             .keep(integer(keep, &"keep")?)
-            .idle(time(idle, "idle")?)
-            .delay(time(delay, "delay")?)
+            .idle(seconds(idle, "idle")?.unwrap_or(Duration::MAX))
+            .delay(seconds(delay, "delay")?.unwrap_or(Duration::MAX))
             .forks(integer(forks, &"forks")?)
-            .age(time(age, "age")?);
+            .age(seconds(age, "age")?.unwrap_or(Duration::MAX));
         match py.detach(|| spawnfd::Warm::new(options)) {
             Ok(core) => Ok(Warm { core, closed: AtomicBool::new(false) }),
             Err(error) => Err(errors::exception(py, &error, None)),
@@ -172,8 +169,7 @@ impl Warm {
         py.detach(|| self.core.add_any(depth, mode)).map_err(|error| errors::exception(py, &error, None))
     }
 
-    fn fill(&self, py: Python<'_>, timeout: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let timeout = Some(timeout).filter(|timeout| !timeout.is_none());
+    fn fill(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
         let timeout = seconds(timeout, "timeout")?.unwrap_or(Duration::MAX);
         let begin = Instant::now();
         loop {

@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Macros for methods that many public types share.
 
-/// Implements `ALL`, `name` and `Display` for an enum, from a list of its values and their names. `ALL` is a slice,
-/// so that a later version can add values. `names!(exhaustive …)` leaves `ALL` to an enum that gets no more values.
+/// Implements `name` and `Display` for an enum, from a list of its values and their names.
 macro_rules! names {
     ($type:ident { $($value:ident = $name:literal,)+ }) => {
-        impl $type {
-            /// All values.
-            pub const ALL: &'static [$type] = &[$($type::$value),+];
-        }
-
-        names!(exhaustive $type { $($value = $name,)+ });
-    };
-    (exhaustive $type:ident { $($value:ident = $name:literal,)+ }) => {
         impl $type {
             /// A short lower-case name, the same in every language.
             pub fn name(self) -> &'static str {
@@ -28,15 +19,33 @@ macro_rules! names {
     };
 }
 
-/// Defines an enum with a name for each value: `names!`, and `WORDS`, the names with their documentation.
-macro_rules! words {
+/// Defines an enum with a name for each value: `names!`, and `ALL`, a slice of all values, so that a later version can
+/// add values.
+macro_rules! named {
     ($(#[$meta:meta])* pub enum $type:ident { $($(#[doc = $doc:literal])+ $(@ #[$attribute:ident])? $value:ident = $name:literal,)+ }) => {
         $(#[$meta])*
         pub enum $type {
             $($(#[doc = $doc])+ $(#[$attribute])? $value,)+
         }
 
+        impl $type {
+            /// All values.
+            pub const ALL: &'static [$type] = &[$($type::$value),+];
+        }
+
         names!($type { $($value = $name,)+ });
+    };
+}
+
+/// Defines an enum with a name for each value: `named!`, and `WORDS`, the names with their documentation.
+macro_rules! words {
+    ($(#[$meta:meta])* pub enum $type:ident { $($(#[doc = $doc:literal])+ $(@ #[$attribute:ident])? $value:ident = $name:literal,)+ }) => {
+        named! {
+            $(#[$meta])*
+            pub enum $type {
+                $($(#[doc = $doc])+ $(@ #[$attribute])? $value = $name,)+
+            }
+        }
 
         impl $type {
             /// The names of all values, and their documentation.
@@ -56,38 +65,65 @@ macro_rules! words {
     };
 }
 
-/// Implements a setter for each listed field of an options type. The setter takes and returns the options by value.
-/// Each entry has the field, the setter's arguments, and the field's new value.
-macro_rules! setters {
-    ($type:ident { $($(#[$doc:meta])+ $field:ident($($argument:ident: $of:ty),+) => $value:expr;)+ }) => {
+/// Defines an options type: its fields with their types and defaults, and a setter for each field. The setter takes and
+/// returns the options by value.
+///
+/// An entry has the setter's documentation, the field, its type and its default. If the field's new value is not the
+/// setter's argument itself, the entry also has the arguments and the value. `with` adds a field without a setter.
+macro_rules! settings {
+    ($(#[$meta:meta])* pub struct $type:ident $(with $extra:ident: $extra_type:ty)?; $(
+        $(#[$doc:meta])+
+        $field:ident: $of:ty = $default:expr $(, ($($argument:ident: $given:ty),+) => $value:expr)?;
+    )+) => {
+        $(#[$meta])*
+        pub struct $type {
+            $(pub(crate) $field: $of,)+
+            $(pub(crate) $extra: $extra_type,)?
+        }
+
+        impl Default for $type {
+            fn default() -> $type {
+                $type { $($field: $default,)+ $($extra: Default::default(),)? }
+            }
+        }
+
         impl $type {
-            $(
-                $(#[$doc])+
-                pub fn $field(mut self, $($argument: $of),+) -> $type {
-                    self.$field = $value;
-                    self
-                }
-            )+
+            $(settings! { @setter $type, $(#[$doc])+ $field: $of $(, ($($argument: $given),+) => $value)? })+
+        }
+    };
+    (@setter $type:ident, $(#[$doc:meta])+ $field:ident: $of:ty) => {
+        settings! { @setter $type, $(#[$doc])+ $field: $of, ($field: $of) => $field }
+    };
+    (@setter $type:ident, $(#[$doc:meta])+ $field:ident: $of:ty, ($($argument:ident: $given:ty),+) => $value:expr) => {
+        $(#[$doc])+
+        pub fn $field(mut self, $($argument: $given),+) -> $type {
+            self.$field = $value;
+            self
         }
     };
 }
 
-/// Implements the setters of an options type, and lists its options for [`options`](crate::options): the constant
+/// Defines an options type by [`settings!`], and lists its options for [`options`](crate::options): the constant
 /// `OPTIONS`, and the methods `field` and `set_field`.
 ///
-/// An entry of the table has the documentation, an entry of [`setters!`], and the option's kind, group and calls.
-/// `prefix` begins the names. `@` separates an example from the documentation.
+/// An entry of the table has an entry of [`settings!`], and the option's kind, group and calls. The text after the
+/// type's name begins the names. `@` separates an example from the documentation.
 macro_rules! options {
-    ($type:ident $prefix:literal { $(
+    ($(#[$meta:meta])* pub struct $type:ident $prefix:literal $(with $extra:ident: $extra_type:ty)?; $(
         $(#[doc = $doc:literal])+
         $(@ $(#[$example:meta])+)?
-        $field:ident($($argument:ident: $of:ty),+) => $value:expr; $kind:expr, $group:ident, [$($call:ident),*];
-    )+ }) => {
-        setters!($type { $(
-            $(#[doc = $doc])+
-            $($(#[$example])+)?
-            $field($($argument: $of),+) => $value;
-        )+ });
+        $field:ident: $of:ty = $default:expr $(, ($($argument:ident: $given:ty),+) => $value:expr)?;
+        $kind:expr, $group:ident, [$($call:ident),*];
+    )+) => {
+        settings! {
+            $(#[$meta])*
+            pub struct $type $(with $extra: $extra_type)?;
+            $(
+                $(#[doc = $doc])+
+                $($(#[$example])+)?
+                $field: $of = $default $(, ($($argument: $given),+) => $value)?;
+            )+
+        }
 
         pub(crate) const OPTIONS: &[$crate::option::OptionSpec] = &[$(
             $crate::option::OptionSpec {

@@ -17,27 +17,27 @@ use crate::host::memfd;
 use crate::host::per_process::PerProcess;
 use crate::template::{identify, is_recent};
 
-/// How a snapshot keeps its contents.
-///
-/// # Examples
-/// ```
-/// use spawnfd::snapshot::{self, Kind};
-/// match snapshot::open("/bin/echo")?.kind() {
-///     Kind::Reflink => println!("the copy shares the file's blocks on disk"),
-///     kind => println!("the copy is in memory ({kind})"),
-/// }
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[non_exhaustive]
-pub enum Kind {
-    /// An unnamed file that shares the original's extents (btrfs, XFS), opened for reading only.
-    Reflink,
-    /// A copy in memory, sealed against write, grow, shrink, and further seals.
-    Memfd,
+named! {
+    /// How a snapshot keeps its contents.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::snapshot::{self, Kind};
+    /// match snapshot::open("/bin/echo")?.kind() {
+    ///     Kind::Reflink => println!("the copy shares the file's blocks on disk"),
+    ///     kind => println!("the copy is in memory ({kind})"),
+    /// }
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+    #[non_exhaustive]
+    pub enum Kind {
+        /// An unnamed file that shares the original's extents (btrfs, XFS), opened for reading only.
+        Reflink = "reflink",
+        /// A copy in memory, sealed against write, grow, shrink, and further seals.
+        Memfd = "memfd",
+    }
 }
-
-names!(Kind { Reflink = "reflink", Memfd = "memfd", });
 
 /// A file's contents at one time. The descriptor belongs to the caller, who can read, map and
 /// execute it. Its file offset is 0. All snapshots that a `SnapshotCache` returns for one version

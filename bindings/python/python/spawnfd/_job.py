@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from spawnfd import _spawnfd
@@ -391,10 +390,7 @@ class Job(_JobBase):
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, *traceback: object
     ) -> None:
         core = self._core
         if core.detached:
@@ -544,10 +540,7 @@ class SyncJob(_JobBase):
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, *traceback: object
     ) -> None:
         if not self._core.detached:
             self._core.stop(None)

@@ -139,21 +139,14 @@ class Stats:
     passed: Mapping[str, int]
     failed: int
     warm: int = 0
-    cold: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    cold: Mapping[str, int] = field(default_factory=dict)
 
-    @classmethod
-    def _of(
-        cls,
-        made: int,
-        passed: dict[str, int],
-        failed: int,
-        warm: int,
-        cold: dict[str, int],
-    ) -> Stats:
-        return cls(made, MappingProxyType(passed), failed, warm, MappingProxyType(cold))
+    def __post_init__(self) -> None:
+        for name in ("passed", "cold"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Stats._of, (self.made, dict(self.passed), self.failed, self.warm, dict(self.cold))
+        return Stats, (self.made, dict(self.passed), self.failed, self.warm, dict(self.cold))
 
 
 class _Counters:
@@ -188,9 +181,7 @@ class _Counters:
 
     def read(self) -> Stats:
         with self._lock:
-            return Stats._of(
-                self._made, dict(self._passed), self._failed, self._warm, dict(self._cold)
-            )
+            return Stats(self._made, self._passed, self._failed, self._warm, self._cold)
 
 
 counters = _Counters()

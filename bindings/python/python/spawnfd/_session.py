@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from spawnfd import _signatures, _spawnfd
@@ -437,12 +436,7 @@ class Session(_SessionBase):
         self._core.begin_close()
         self._core.stop(self._core.grace)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is GeneratorExit:
             # The coroutine is being closed, and cannot await.
             self._abandon()
@@ -599,12 +593,7 @@ class SyncSession(_SessionBase):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     run.__doc__ = Session.run.__doc__

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
-from types import TracebackType
 from typing import Any
 
 from spawnfd import _signatures
@@ -28,13 +27,8 @@ class Starting:
         self._job = await self
         return self._job
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._job.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *error: Any) -> None:
+        await self._job.__aexit__(*error)
 
 
 @like(_signatures.start)

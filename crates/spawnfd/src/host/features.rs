@@ -196,12 +196,15 @@ fn probe() -> Result<Calls, Errno> {
 /// Before Linux 5.16, such a kill is a core dump and kills all processes with the same memory. On later kernels the
 /// child sets a core size limit of 1, so that the kernel does not dump the memory. The hard limit must permit that.
 fn probe_may_share_memory() -> bool {
-    let number = |part: Option<&[u8]>| std::str::from_utf8(part?).ok()?.parse::<u32>().ok();
-    let is_recent = call::release().is_ok_and(|release| {
-        let mut parts = release.split(|byte| !byte.is_ascii_digit());
-        (number(parts.next()), number(parts.next())) >= (Some(5), Some(16))
-    });
-    is_recent && call::limit(abi::RLIMIT_CORE).is_ok_and(|limit| limit.rlim_max >= 1)
+    kernel_version() >= Some((5, 16)) && call::limit(abi::RLIMIT_CORE).is_ok_and(|limit| limit.rlim_max >= 1)
+}
+
+/// The first two numbers of the kernel's version.
+pub(super) fn kernel_version() -> Option<(u32, u32)> {
+    let release = call::release().ok()?;
+    let parts = release.split(|byte| !byte.is_ascii_digit());
+    let mut numbers = parts.map(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
 }
 
 /// The project's kernel patches are for one version. Other versions may have other calls at the patches' numbers.

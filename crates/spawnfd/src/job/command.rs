@@ -300,7 +300,8 @@ impl Command<'_> {
             }
             connections.terminal = Some(ours);
         }
-        (connections.tree, connections.limits) = limits::prepare(&mut start, run, may_have_helpers)?;
+        (connections.tree, connections.limits) =
+            limits::prepare(&mut start, &run.limits, run.tree, run.grace, may_have_helpers)?;
         start.placement = connections.tree.as_ref().map(Tree::placement).transpose()?;
         Ok(start)
     }
@@ -335,9 +336,9 @@ pub(crate) fn start_job<E>(
             let source = source.or_else(|| run.input.clone().map(Source::bytes));
             let run_state = begin(Connections { source, events, ..connections })?;
             let sources = if run.spill.is_none() { run_state.sources() } else { Default::default() };
-            let (record, pid, tier) = (run_state.record.clone(), run_state.pid(), run_state.tier());
+            let (record, pid, tier) = (run_state.record.clone(), run_state.running.id(), run_state.running.tier());
             let limits = run_state.command_limits();
-            let program = if run.grace.is_zero() { None } else { run_state.shared_program() };
+            let program = if run.grace.is_zero() { None } else { run_state.running.shared() };
             Ok((run_state, (record, sources, pid, tier, program, limits, consumer)))
         },
         Box::new(move |output| for_callback.set(output.map(Arc::new))),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use spawnfd_sys::{Errno, call};
 
-use super::run_state::{RunFd, RunState};
+use super::run_state::{RECHECK_INTERVAL, REPLACED, RunFd, RunState};
 use super::{Output, Stop, TerminalSize};
 use crate::callback::{Callback, catch_panic};
 use crate::error::{Error, Result, Stage, errno};
@@ -27,9 +27,6 @@ use crate::{launch, tree};
 /// How long an idle engine thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// The interval at which a thread checks whether the application has closed the descriptors that the thread watches.
-pub(super) const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
-
 /// How many calls the thread makes before it looks at its runs again.
 const CALLS_AT_ONCE: usize = 4;
 
@@ -40,9 +37,6 @@ const WAKE: u64 = u64::MAX;
 fn epoll_data(id: u64, fd_kind: RunFd) -> epoll::EventData {
     epoll::EventData::new_u64(id << 2 | fd_kind as u64)
 }
-
-/// The error text when the library can no longer watch a run.
-pub(super) const REPLACED: &str = "the application has closed or replaced a descriptor of the library";
 
 type OnDone = Box<dyn FnOnce(Result<Output>) + Send>;
 
@@ -73,50 +67,49 @@ impl RunHandle {
     }
 
     pub(crate) fn order(&self, order: EngineOrder) {
-        let Some(engine) = self.engine.upgrade() else { return };
-        let mut inbox = engine.inbox.lock();
-        // In a forked copy of the host, `over` is set: the copy has no engine thread, and the program is not its
-        // child.
-        if !inbox.over {
-            inbox.orders.push((self.id, order));
-            drop(inbox);
-            engine.wake();
-        }
+        self.send(|inbox| inbox.orders.push((self.id, order)));
     }
 
     /// Makes the engine's thread call `callback`. Returns `false` if the thread is ending.
     pub(super) fn call_soon(&self, callback: Callback) -> bool {
+        self.send(|inbox| inbox.calls.push_back(callback))
+    }
+
+    /// Puts something into the engine's inbox, and wakes the engine. Returns `false` if the engine's thread is ending.
+    fn send(&self, put: impl FnOnce(&mut Inbox)) -> bool {
         let Some(engine) = self.engine.upgrade() else { return false };
         let mut inbox = engine.inbox.lock();
+        // In a forked copy of the host, `over` is set: the copy has no engine thread, and the program is not its
+        // child.
         if inbox.over {
             return false;
         }
-        inbox.calls.push_back(callback);
+        put(&mut inbox);
         drop(inbox);
         engine.wake();
         true
     }
 
+    /// The engine, unless its thread is ending. In a forked copy of the host, `over` is set.
+    fn engine(&self) -> Option<Arc<Engine>> {
+        self.engine.upgrade().filter(|engine| !engine.inbox.lock().over)
+    }
+
     /// Whether an engine of this process drives the run.
     pub(super) fn is_driven(&self) -> bool {
-        // In a forked copy of the host, `over` is set.
-        self.engine.upgrade().is_some_and(|engine| !engine.inbox.lock().over)
+        self.engine().is_some()
     }
 
     /// Whether the calling thread may use this descriptor of the run: the engine still watches the run, and the
     /// application has not closed or replaced the descriptor.
     pub(super) fn may_use(&self, fd: BorrowedFd<'_>) -> bool {
-        // In a forked copy of the host, `over` is set.
-        self.engine.upgrade().is_some_and(|engine| !engine.inbox.lock().over && engine.watches(fd))
+        self.engine().is_some_and(|engine| engine.watches(fd))
     }
 
     /// Makes the engine watch a stream of the output for new bytes, or stop that. The engine notices the end of the
     /// stream in both cases. Returns `false` if the engine does not have the descriptor any more.
     pub(super) fn watch_output(&self, fd: BorrowedFd<'_>, fd_kind: RunFd, watch: bool) -> bool {
-        let Some(engine) = self.engine.upgrade() else { return false };
-        if engine.inbox.lock().over {
-            return false;
-        }
+        let Some(engine) = self.engine() else { return false };
         let input = if watch { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
         epoll::modify(&engine.poll, fd, epoll_data(self.id, fd_kind), input | epoll::EventFlags::ET).is_ok()
     }
@@ -392,15 +385,9 @@ impl Engine {
             // in the epoll set while a starting child has a copy of the descriptor table. A
             // level-triggered entry would report its hangup again and again.
             let flags = if write { epoll::EventFlags::OUT } else { epoll::EventFlags::IN } | epoll::EventFlags::ET;
-            let added = match epoll::add(&self.poll, fd, epoll_data(id, fd_kind), flags) {
-                // An earlier command of the session has used the same terminal.
-                Err(rustix::io::Errno::EXIST) => epoll::modify(&self.poll, fd, epoll_data(id, fd_kind), flags),
-                added => added,
-            };
-            if let Err(e) = added {
-                // Dropping the run closes its descriptors, which removes them from the set.
-                return Err(Error::new(Stage::Capture, errno(e), "epoll_ctl(EPOLL_CTL_ADD)"));
-            }
+            // If an earlier command of the session has used the same terminal, the set still has it. After an error,
+            // dropping the run closes its descriptors, which removes them from the set.
+            self.add_or_change(fd, epoll_data(id, fd_kind), flags, Stage::Capture)?;
         }
         let due = run.deadline();
         inbox.arrived.push((id, EngineRun { run, done, scheduled: None }));
@@ -422,15 +409,26 @@ impl Engine {
         }
         // After the event, the set reports nothing until the task has started another watch.
         let (data, flags) = (epoll_data(id, RunFd::Process), epoll::EventFlags::IN | epoll::EventFlags::ONESHOT);
-        match epoll::add(&self.poll, pidfd, data, flags) {
-            // The task has leaked an earlier watch, as `mem::forget` does.
-            Err(rustix::io::Errno::EXIST) => epoll::modify(&self.poll, pidfd, data, flags),
-            added => added,
-        }
-        .map_err(|e| Error::new(Stage::Wait, errno(e), "epoll_ctl(EPOLL_CTL_ADD)"))?;
+        // If the task has leaked an earlier watch, as `mem::forget` does, the set still has the pidfd.
+        self.add_or_change(pidfd, data, flags, Stage::Wait)?;
         inbox.watches.insert(id, callback);
         inbox.expected -= 1;
         Ok(())
+    }
+
+    /// Adds a descriptor to the epoll set, or changes the entry that the set has for the descriptor.
+    fn add_or_change(
+        &self,
+        fd: BorrowedFd<'_>,
+        data: epoll::EventData,
+        flags: epoll::EventFlags,
+        stage: Stage,
+    ) -> Result<()> {
+        match epoll::add(&self.poll, fd, data, flags) {
+            Err(rustix::io::Errno::EXIST) => epoll::modify(&self.poll, fd, data, flags),
+            added => added,
+        }
+        .map_err(|e| Error::new(stage, errno(e), "epoll_ctl(EPOLL_CTL_ADD)"))
     }
 
     /// Wakes all tasks that wait for a child. They check the child, and start another watch.
@@ -519,13 +517,8 @@ impl Engine {
             if now.duration_since(last_check) >= RECHECK_INTERVAL {
                 last_check = now;
                 tree::maintain_guard();
-                state
-                    .runs
-                    .keys()
-                    .copied()
-                    .collect::<Vec<_>>()
-                    .into_iter()
-                    .for_each(|id| state.abandon_if_replaced(self, id));
+                let ids: Vec<u64> = state.runs.keys().copied().collect();
+                ids.into_iter().for_each(|id| state.abandon_if_replaced(self, id));
                 // A pidfd that the application has closed causes no event. Its task notices when it checks the child.
                 self.wake_tasks();
             }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::lines::{Line, LineEnd, Lines};
-use super::record::Stream;
+use super::stream::Stream;
 use crate::callback::Callback;
 use crate::host::per_process::PerProcess;
 use crate::host::thread;
@@ -63,53 +63,42 @@ pub enum Until {
     Closed,
 }
 
-/// Options of the event queue.
-///
-/// # Examples
-/// ```
-/// use spawnfd::job::{Event, EventOptions, LineEnd};
-/// use spawnfd::{Command, Run};
-/// // Lines of at most 4 bytes, from a queue of 64 KiB.
-/// let options = EventOptions::new().lines(4).max_bytes(64 << 10);
-/// let (job, mut events) = Command::new("echo").arg("abcdef").start_events(&Run::new(), options)?;
-/// job.wait()?;
-/// let Some(Event::Line { bytes, end, .. }) = events.try_next() else { panic!("no line") };
-/// assert_eq!((&bytes[..], end), (&b"abcd"[..], LineEnd::Split));
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[must_use = "the options have no effect until a job uses them"]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct EventOptions {
-    max_bytes: usize,
-    when_full: WhenFull,
-    lines: Option<usize>,
-    pub(crate) until: Option<Until>,
+settings! {
+    /// Options of the event queue.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::job::{Event, EventOptions, LineEnd};
+    /// use spawnfd::{Command, Run};
+    /// // Lines of at most 4 bytes, from a queue of 64 KiB.
+    /// let options = EventOptions::new().lines(4).max_bytes(64 << 10);
+    /// let (job, mut events) = Command::new("echo").arg("abcdef").start_events(&Run::new(), options)?;
+    /// job.wait()?;
+    /// let Some(Event::Line { bytes, end, .. }) = events.try_next() else { panic!("no line") };
+    /// assert_eq!((&bytes[..], end), (&b"abcd"[..], LineEnd::Split));
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[must_use = "the options have no effect until a job uses them"]
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct EventOptions;
+
+    /// Sets the capacity of the queue in bytes, including 64 bytes of overhead for each chunk. The queue exceeds it by
+    /// at most one read.
+    max_bytes: usize = 1 << 20;
+    /// Sets how to treat output when the queue is full.
+    when_full: WhenFull = WhenFull::Wait;
+    /// Delivers lines of at most this many bytes (at least 4). `None`: the events are chunks, not lines.
+    lines: Option<usize> = None, (lines: impl Into<Option<usize>>) => lines.into();
+    /// Sets when the events end. `None`: a session's command ends them with its result, and any other run with the end
+    /// of its streams.
+    until: Option<Until> = None, (until: impl Into<Option<Until>>) => until.into();
 }
 
 impl EventOptions {
-    /// Returns the default options.
+    /// Returns the default options: chunks, with a capacity of 1 MiB. When the queue is full, the library stops reading
+    /// and the program blocks.
     pub fn new() -> EventOptions {
         EventOptions::default()
-    }
-}
-
-setters!(EventOptions {
-    /// Sets the capacity of the queue in bytes, including 64 bytes of overhead for each chunk. The queue exceeds it by
-    /// at most one read.
-    max_bytes(max_bytes: usize) => max_bytes;
-    /// Sets how to treat output when the queue is full.
-    when_full(when_full: WhenFull) => when_full;
-    /// Delivers lines of at most this many bytes (at least 4). `None`: the events are chunks, not lines.
-    lines(lines: impl Into<Option<usize>>) => lines.into();
-    /// Sets when the events end. `None`: a session's command ends them with its result, and any other run with the end
-    /// of its streams.
-    until(until: impl Into<Option<Until>>) => until.into();
-});
-
-impl Default for EventOptions {
-    /// Chunks, with a capacity of 1 MiB. When the queue is full, the library stops reading and the program blocks.
-    fn default() -> EventOptions {
-        EventOptions { max_bytes: 1 << 20, when_full: WhenFull::Wait, lines: None, until: None }
     }
 }
 

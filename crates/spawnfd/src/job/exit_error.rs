@@ -39,13 +39,18 @@ pub struct ExitError {
 const SHOWN_LINES: usize = 10;
 const SHOWN_BYTES: usize = 2048;
 
-impl ExitError {
-    pub(super) fn new(output: Arc<Output>) -> ExitError {
-        ExitError { output }
-    }
-}
-
 impl Output {
+    /// Returns the output if the run was [`ok`](Output::ok), and otherwise an error with a copy of the output.
+    ///
+    /// The error converts to [`Error`](crate::Error), so `?` works in a function that returns
+    /// [`spawnfd::Result`](crate::Result).
+    ///
+    /// # Errors
+    /// [`ExitError`]: the run was not ok.
+    pub fn check(&self) -> Result<&Output, ExitError> {
+        if self.ok() { Ok(self) } else { Err(ExitError { output: Arc::new(self.clone()) }) }
+    }
+
     /// Returns the message of the Python package's ExitError: the arguments, how the run ended, and the last lines of
     /// standard error. If the run merged standard error into standard output, they are the last lines of the latter.
     #[doc(hidden)]

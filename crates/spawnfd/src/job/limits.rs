@@ -14,7 +14,6 @@ use spawnfd_child::Op;
 use spawnfd_guard::process::{Stat, is_proc_foreign};
 use spawnfd_sys::{abi, call};
 
-use super::Run;
 use crate::child::Usage;
 use crate::command::{Command, Start};
 use crate::error::{Errno, Error, Result, Stage};
@@ -37,32 +36,52 @@ const LONGEST_MEMORY_PAUSE: Duration = Duration::from_millis(100);
 /// The shortest pause before a check of CPU time.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
 
-/// Limits of a run. In a cgroup they apply to the whole process tree. Otherwise they apply as
-/// rlimits do. The page on [limits] has the details.
-///
-/// [limits]: https://github.com/spawnfd/spawnfd/blob/main/docs/limits.md
-///
-/// If a limit cannot be enforced as `enforce` requires, the call fails before it starts a program.
-///
-/// # Examples
-/// ```
-/// use spawnfd::job::Stop;
-/// use spawnfd::limits::{Limits, Resource};
-/// use spawnfd::{Command, Run};
-/// let run = Run::new().limits(Limits::new().cpu_time(std::time::Duration::from_secs(1)));
-/// let output = Command::new("sh").args(["-c", "while :; do :; done"]).run_with(&run)?;
-/// assert_eq!((output.stop, output.limit.unwrap().resource), (Stop::Limit, Resource::CpuTime));
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[must_use = "limits have no effect until a run uses them"]
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Limits {
-    // The setters below describe the fields.
-    pub(crate) memory: Option<u64>,
-    pub(crate) pids: Option<u64>,
-    pub(crate) cpu_time: Option<Duration>,
-    pub(crate) cpus: Option<f64>,
-    pub(crate) enforce: Enforce,
+options! {
+    /// Limits of a run. In a cgroup they apply to the whole process tree. Otherwise they apply as
+    /// rlimits do. The page on [limits] has the details.
+    ///
+    /// [limits]: https://github.com/spawnfd/spawnfd/blob/main/docs/limits.md
+    ///
+    /// If a limit cannot be enforced as `enforce` requires, the call fails before it starts a program.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::job::Stop;
+    /// use spawnfd::limits::{Limits, Resource};
+    /// use spawnfd::{Command, Run};
+    /// let run = Run::new().limits(Limits::new().cpu_time(std::time::Duration::from_secs(1)));
+    /// let output = Command::new("sh").args(["-c", "while :; do :; done"]).run_with(&run)?;
+    /// assert_eq!((output.stop, output.limit.unwrap().resource), (Stop::Limit, Resource::CpuTime));
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[must_use = "limits have no effect until a run uses them"]
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    pub struct Limits "limits.";
+
+    /// The maximum memory in bytes. In a cgroup the limit covers the whole tree, including page cache, without swap. If
+    /// the tree exceeds the limit, the kernel kills the whole tree. Otherwise it limits the address space of each
+    /// process (RLIMIT_AS): allocations beyond it fail in the program, the run goes on, and the result's `stop` does not
+    /// show it. Node, Java, Go and sanitizers reserve far more address space than they use: for them, let the library
+    /// [`enforce`](Limits::enforce) the limit by `watch`.
+    memory: Option<u64> = None, (bytes: impl Into<Option<u64>>) => bytes.into();
+        Kind::Bytes, Limits, [Run, Start, Session];
+    /// The maximum number of processes and threads at once. The library kills the tree when it has more, or tries to
+    /// have more. In a cgroup the limit counts the tree. Otherwise the library counts the tree in /proc, and
+    /// RLIMIT_NPROC stops a tree that grows faster than the library counts. RLIMIT_NPROC counts all processes of the
+    /// user, and has no effect on root.
+    pids: Option<u64> = None, (number: impl Into<Option<u64>>) => number.into();
+        Kind::Count, Limits, [Run, Start, Session];
+    /// The maximum CPU time, user and system. The library ends a tree that exceeds it as after a timeout. In a cgroup the
+    /// limit applies to all processes of the tree together. Otherwise it applies to each process separately, in whole
+    /// seconds (RLIMIT_CPU).
+    cpu_time: Option<Duration> = None, (time: impl Into<Option<Duration>>) => time.into();
+        Kind::Duration, Limits, [Run, Start, Session];
+    /// The number of processors that the tree may use at once, such as 1.5. It needs a cgroup. The kernel slows the run
+    /// down and does not end it.
+    cpus: Option<f64> = None, (number: impl Into<Option<f64>>) => number.into();
+        Kind::Number, Limits, [Run, Start, Session];
+    /// Which mechanisms may enforce the limits.
+    enforce: Enforce = Enforce::Auto; Kind::Word(Enforce::WORDS), Limits, [Run, Start, Session];
 }
 
 words! {
@@ -98,62 +117,62 @@ words! {
     }
 }
 
-/// The resource that a limit is for.
-///
-/// # Examples
-/// ```
-/// use spawnfd::limits::{Limits, Resource};
-/// use spawnfd::{Command, Run};
-/// let limits = Limits::new().memory(1 << 30).cpu_time(std::time::Duration::from_secs(60));
-/// let output = Command::new("true").run_with(&Run::new().limits(limits))?;
-/// let limited: Vec<Resource> = output.limits.iter().map(|limit| limit.resource).collect();
-/// assert_eq!(limited, [Resource::Memory, Resource::CpuTime]);
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
-#[non_exhaustive]
-pub enum Resource {
-    /// Memory: [`Limits::memory`].
-    Memory,
-    /// Processes and threads: [`Limits::pids`].
-    Pids,
-    /// CPU time: [`Limits::cpu_time`].
-    CpuTime,
-    /// Processors: [`Limits::cpus`].
-    Cpus,
+named! {
+    /// The resource that a limit is for.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::limits::{Limits, Resource};
+    /// use spawnfd::{Command, Run};
+    /// let limits = Limits::new().memory(1 << 30).cpu_time(std::time::Duration::from_secs(60));
+    /// let output = Command::new("true").run_with(&Run::new().limits(limits))?;
+    /// let limited: Vec<Resource> = output.limits.iter().map(|limit| limit.resource).collect();
+    /// assert_eq!(limited, [Resource::Memory, Resource::CpuTime]);
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+    #[non_exhaustive]
+    pub enum Resource {
+        /// Memory: [`Limits::memory`].
+        Memory = "memory",
+        /// Processes and threads: [`Limits::pids`].
+        Pids = "pids",
+        /// CPU time: [`Limits::cpu_time`].
+        CpuTime = "cpu_time",
+        /// Processors: [`Limits::cpus`].
+        Cpus = "cpus",
+    }
 }
 
-/// The mechanism that enforces a limit.
-///
-/// # Examples
-/// ```
-/// use spawnfd::limits::{Enforcer, Limits};
-/// use spawnfd::{Command, Run};
-/// let output = Command::new("true").run_with(&Run::new().limits(Limits::new().memory(1 << 30)))?;
-/// match output.limits[0].by {
-///     Enforcer::Cgroup => println!("1 GiB for the whole process tree"),
-///     by => println!("1 GiB for each process ({by})"),
-/// }
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
-#[non_exhaustive]
-pub enum Enforcer {
-    /// A cgroup, which limits the whole tree. Processes cannot escape by leaving the session.
-    Cgroup,
-    /// An rlimit, which limits each process separately, or all processes of the user.
-    Rlimit,
-    /// The library, which checks the tree at intervals.
-    Watch,
-    /// No mechanism enforces the limit.
-    Unenforced,
+named! {
+    /// The mechanism that enforces a limit.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::limits::{Enforcer, Limits};
+    /// use spawnfd::{Command, Run};
+    /// let output = Command::new("true").run_with(&Run::new().limits(Limits::new().memory(1 << 30)))?;
+    /// match output.limits[0].by {
+    ///     Enforcer::Cgroup => println!("1 GiB for the whole process tree"),
+    ///     by => println!("1 GiB for each process ({by})"),
+    /// }
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+    #[non_exhaustive]
+    pub enum Enforcer {
+        /// A cgroup, which limits the whole tree. Processes cannot escape by leaving the session.
+        Cgroup = "cgroup",
+        /// An rlimit, which limits each process separately, or all processes of the user.
+        Rlimit = "rlimit",
+        /// The library, which checks the tree at intervals.
+        Watch = "watch",
+        /// No mechanism enforces the limit.
+        Unenforced = "unenforced",
+    }
 }
-
-names!(Resource { Memory = "memory", Pids = "pids", CpuTime = "cpu_time", Cpus = "cpus", });
-
-names!(Enforcer { Cgroup = "cgroup", Rlimit = "rlimit", Watch = "watch", Unenforced = "unenforced", });
 
 /// One limit of a run, and the mechanism that enforced it.
 ///
@@ -233,33 +252,10 @@ impl Limits {
     }
 }
 
-options!(Limits "limits." {
-    /// The maximum memory in bytes. In a cgroup the limit covers the whole tree, including page cache, without swap. If
-    /// the tree exceeds the limit, the kernel kills the whole tree. Otherwise it limits the address space of each
-    /// process (RLIMIT_AS): allocations beyond it fail in the program, the run goes on, and the result's `stop` does not
-    /// show it. Node, Java, Go and sanitizers reserve far more address space than they use: for them, let the library
-    /// [`enforce`](Limits::enforce) the limit by `watch`.
-    memory(bytes: impl Into<Option<u64>>) => bytes.into(); Kind::Bytes, Limits, [Run, Start, Session];
-    /// The maximum number of processes and threads at once. The library kills the tree when it has more, or tries to
-    /// have more. In a cgroup the limit counts the tree. Otherwise the library counts the tree in /proc, and
-    /// RLIMIT_NPROC stops a tree that grows faster than the library counts. RLIMIT_NPROC counts all processes of the
-    /// user, and has no effect on root.
-    pids(number: impl Into<Option<u64>>) => number.into(); Kind::Count, Limits, [Run, Start, Session];
-    /// The maximum CPU time, user and system. The library ends a tree that exceeds it as after a timeout. In a cgroup the
-    /// limit applies to all processes of the tree together. Otherwise it applies to each process separately, in whole
-    /// seconds (RLIMIT_CPU).
-    cpu_time(time: impl Into<Option<Duration>>) => time.into(); Kind::Duration, Limits, [Run, Start, Session];
-    /// The number of processors that the tree may use at once, such as 1.5. It needs a cgroup. The kernel slows the run
-    /// down and does not end it.
-    cpus(number: impl Into<Option<f64>>) => number.into(); Kind::Number, Limits, [Run, Start, Session];
-    /// Which mechanisms may enforce the limits.
-    enforce(enforce: Enforce) => enforce; Kind::Word(Enforce::WORDS), Limits, [Run, Start, Session];
-});
-
 /// Prepares the run's tree, if it has one. If `may_have_guard` is false, prepares one only if the caller has asked for
 /// its tier.
-fn tree_of(command: &Command<'_>, run: &Run, may_have_guard: bool) -> Result<Option<Tree>> {
-    match run.tree {
+fn tree_of(command: &Command<'_>, wanted: Option<TreeControl>, may_have_guard: bool) -> Result<Option<Tree>> {
+    match wanted {
         Some(TreeControl::Group) => Ok(None),
         None | Some(TreeControl::Auto) if !may_have_guard => Ok(None),
         None => Ok(Some(Tree::without_cgroup())),
@@ -269,27 +265,28 @@ fn tree_of(command: &Command<'_>, run: &Run, may_have_guard: bool) -> Result<Opt
     }
 }
 
-/// Prepares the run's tree and applies its limits to the start. If `may_have_guard` is false, uses no guard unless the
-/// caller has asked for its tier.
+/// Prepares the run's tree and applies its limits to the start. `wanted` is the tier that the caller has asked for. If
+/// `may_have_guard` is false, uses no guard unless the caller has asked for its tier.
 ///
 /// # Errors
 /// EINVAL: a limit is too low for any program. EOPNOTSUPP: no allowed mechanism can enforce a limit
 /// here. Also the errors of [`Tree::prepare`].
 pub(super) fn prepare(
     start: &mut Start<'_>,
-    run: &Run,
+    limits: &Limits,
+    wanted: Option<TreeControl>,
+    grace: Duration,
     may_have_guard: bool,
 ) -> Result<(Option<Tree>, Option<LimitMonitor>)> {
     let command = start.command;
-    let limits = &run.limits;
     if limits.is_none() {
-        return Ok((tree_of(command, run, may_have_guard)?, None));
+        return Ok((tree_of(command, wanted, may_have_guard)?, None));
     }
     limits.validate()?;
     // Every cgroup counts CPU time, so a CPU time limit needs no controller. If the caller asked
     // for a cgroup, create it even if it enforces no limit.
-    let wants_cgroup = limits.cpu_time.is_some() || matches!(run.tree, Some(TreeControl::Cgroup | TreeControl::Auto));
-    let bounded = match run.tree {
+    let wants_cgroup = limits.cpu_time.is_some() || matches!(wanted, Some(TreeControl::Cgroup | TreeControl::Auto));
+    let bounded = match wanted {
         Some(TreeControl::Guard | TreeControl::Pidns | TreeControl::Subreaper) => None,
         // A guard removes the cgroup if this process is killed.
         None | Some(TreeControl::Group | TreeControl::Auto) if !may_have_guard => None,
@@ -304,7 +301,7 @@ pub(super) fn prepare(
     };
     let (tree, ledger) = match bounded {
         Some((tree, ledger)) => (Some(tree), Some(ledger)),
-        None => (tree_of(command, run, may_have_guard)?, None),
+        None => (tree_of(command, wanted, may_have_guard)?, None),
     };
     let in_cgroup = ledger.as_ref().map(|ledger| ledger.enforced).unwrap_or_default();
     let mut enforced = Vec::new();
@@ -361,7 +358,7 @@ pub(super) fn prepare(
             Enforcer::Rlimit => {
                 let soft = whole_seconds(time);
                 let (soft, hard) =
-                    lower_rlimit(start, abi::RLIMIT_CPU, soft, soft.saturating_add(whole_seconds(run.grace)));
+                    lower_rlimit(start, abi::RLIMIT_CPU, soft, soft.saturating_add(whole_seconds(grace)));
                 CpuBudget::OfEach { soft: Duration::from_secs(soft), hard: Duration::from_secs(hard) }
             }
             _ => CpuBudget::OfAll(time),

@@ -44,6 +44,7 @@ pub(crate) mod serialize;
 pub(crate) mod spill;
 #[cfg(feature = "serde")]
 pub(crate) mod stored;
+mod stream;
 mod sweep;
 mod text;
 #[cfg(feature = "tokio")]
@@ -68,10 +69,11 @@ pub use output::{Drain, Fate, Leftover, Omitted, Output, Piece, Stop};
 pub(crate) use pty::Pty;
 pub use pty::TerminalSize;
 pub use reader::{OutputReader, ReadStatus};
-pub use record::{Chunk, Stream};
+pub use record::Chunk;
 use record::{Keep, Record, Recorded};
 pub(crate) use run_state::{Connections, ProgramEnd, RunState, Supervised};
 pub use spill::{Spill, SpillEnd, SpillFile, Spilled};
+pub use stream::Stream;
 pub use text::{Decoder, text_of};
 #[cfg(feature = "tokio")]
 pub use tokio::{JobInput, JobOutput};

@@ -10,45 +10,104 @@ use crate::limiter::{Limiter, Permit};
 use crate::option::{Kind, OptionValue, Value, check_set};
 use crate::tree::TreeControl;
 
-/// The options of a supervised run; see [`Command::run_with`](crate::Command::run_with).
-///
-/// # Examples
-/// ```
-/// use spawnfd::job::Stop;
-/// use spawnfd::{Command, Run};
-/// use std::time::Duration;
-/// let run = Run::new()
-///     .timeout(Duration::from_secs(10)) // then SIGTERM to the process tree
-///     .grace(Duration::from_secs(1)) // and SIGKILL a second later
-///     .keep(1000, 1000) // bytes of the beginning and the end of each stream
-///     .output_limit(1 << 20); // more output ends the program
-/// let output = Command::new("yes").run_with(&run)?;
-/// assert_eq!(output.stop, Stop::OutputLimit);
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[must_use = "options have no effect until a run uses them"]
-#[derive(Clone, Debug)]
-pub struct Run {
-    // The setters below describe the fields.
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) idle_timeout: Option<Duration>,
-    pub(crate) grace: Duration,
-    pub(crate) keep: (usize, usize),
-    pub(crate) marker: Option<String>,
-    pub(crate) combined: bool,
-    pub(crate) window: usize,
-    pub(crate) spill: Option<Spill>,
-    pub(crate) output_limit: Option<u64>,
-    pub(crate) drain: Duration,
-    pub(crate) tree: Option<TreeControl>,
-    pub(crate) leftovers: Leftovers,
-    pub(crate) input: Option<SharedBytes>,
-    pub(crate) writable: Option<usize>,
-    pub(crate) terminal: Option<TerminalSize>,
-    pub(crate) limits: Limits,
-    pub(crate) limiter: Option<Limiter>,
-    /// The place of the next run. Clones of these options share it.
-    pub(super) permit: Option<Arc<Mutex<Option<Permit>>>>,
+options! {
+    /// The options of a supervised run; see [`Command::run_with`](crate::Command::run_with).
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::job::Stop;
+    /// use spawnfd::{Command, Run};
+    /// use std::time::Duration;
+    /// let run = Run::new()
+    ///     .timeout(Duration::from_secs(10)) // then SIGTERM to the process tree
+    ///     .grace(Duration::from_secs(1)) // and SIGKILL a second later
+    ///     .keep(1000, 1000) // bytes of the beginning and the end of each stream
+    ///     .output_limit(1 << 20); // more output ends the program
+    /// let output = Command::new("yes").run_with(&run)?;
+    /// assert_eq!(output.stop, Stop::OutputLimit);
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[must_use = "options have no effect until a run uses them"]
+    #[derive(Clone, Debug)]
+    // `permit` is the place of the next run. Clones of these options share it.
+    pub struct Run "" with permit: Option<Arc<Mutex<Option<Permit>>>>;
+
+    /// The time after which the library ends the program: SIGTERM to the process tree, and SIGKILL after the
+    /// [`grace`](Run::grace). The result has the output so far, and its `stop` is `timeout`. By default there is no
+    /// timeout.
+    timeout: Option<Duration> = None, (timeout: impl Into<Option<Duration>>) => timeout.into();
+        Kind::Duration, Tree, [Run, Start, Command];
+    /// The time without output in either stream after which the library ends the program, in the same way as after a
+    /// [`timeout`](Run::timeout). The result's `stop` is then `idle_timeout`. By default there is no such timeout.
+    idle_timeout: Option<Duration> = None, (idle_timeout: impl Into<Option<Duration>>) => idle_timeout.into();
+        Kind::Duration, Output, [Run, Start, Command];
+    /// The time between SIGTERM and SIGKILL. Zero: SIGKILL at once. If the program still runs one second after SIGKILL,
+    /// the run ends without it. The program is then among the result's `leftovers`, with the fate `not_permitted` (a
+    /// set-uid program that has become root, say) or `uninterruptible` (in a read from a dead network file system, say).
+    grace: Duration = Duration::from_secs(2); Kind::Duration, Tree, [Run, Start, Command];
+    /// The program's input. By default the program has the standard input that the call gives it, or else an empty one.
+    /// An input cannot be combined with another standard input. Input of a program with a [`terminal`](Run::terminal)
+    /// is typed, followed by end-of-file (Ctrl-D). Such a program waits for more input if it continues to read after
+    /// that, reads single keys, or discards early input (at a password prompt).
+    input: Option<SharedBytes> = None, (input: impl Into<SharedBytes>) => Some(input.into());
+        Kind::Data, Output, [Run, Start, Command];
+    /// The number of bytes of each stream's beginning and end that the result has. The library reads and drops the rest,
+    /// and the result's `omitted` counts it. A cut moves to a line end that is near: within a fifth of the size of the
+    /// head or tail. `all` keeps all bytes; then only [`output_limit`](Run::output_limit)
+    /// bounds the memory.
+    keep: (usize, usize) = Keep::default().streams, (head: usize, tail: usize) => (head, tail);
+        Kind::HeadTail, Output, [Run, Start, Command];
+    /// The text of the line that replaces omitted bytes in the result. `{omitted}` in it stands for their number:
+    /// `12,345 bytes`. No text, or an empty one: no line.
+    marker: Option<String> = Keep::default().marker, (marker: Option<&str>) => marker.map(str::to_owned);
+        Kind::Text, Output, [Run, Start, Command];
+    /// Whether the result also has both streams in order of arrival.
+    combined: bool = false; Kind::Flag, Output, [Run, Start, Command];
+    /// Also writes all output to a file, once a stream exceeds [`keep`](Run::keep).
+    spill: Option<Spill> = None, (spill: impl Into<Option<Spill>>) => spill.into();
+        Kind::Object, Output, [Run, Start, Command];
+    /// The number of bytes, of both streams together, after which the library ends the program as after a
+    /// [`timeout`](Run::timeout). The result's `stop` is then `output_limit`. By default there is no such limit.
+    output_limit: Option<u64> = None, (output_limit: impl Into<Option<u64>>) => output_limit.into();
+        Kind::Bytes, Output, [Run, Start, Command];
+    /// The time that other processes of the tree have after the program's end, with and without captured output. Until
+    /// then the library reads the pipes that such processes hold open, and does not apply
+    /// [`leftovers`](Run::leftovers). The run ends earlier if no such process is left. The result's `drain` names the
+    /// processes that kept a pipe open to the end.
+    drain: Duration = Duration::from_millis(100); Kind::Duration, Tree, [Run, Start, Command];
+    /// How the library controls the process tree. The result's `tree` has the tier that was used. Except with `group`,
+    /// the tree ends with this process, however this process ends. By default the tier is `guard`, or `group` if no
+    /// guard can be started, or if the limit on processes leaves no room for one.
+    tree: Option<TreeControl> = None, (tree: impl Into<Option<TreeControl>>) => tree.into();
+        Kind::Word(TreeControl::WORDS), Tree, [Run, Start];
+    /// The treatment of processes that outlive the program.
+    leftovers: Leftovers = Leftovers::Kill; Kind::Word(Leftovers::WORDS), Tree, [Run, Start];
+    /// Limits of the resources of the program and its process tree. With limits, the tree gets a cgroup wherever one can
+    /// be made, unless the run asks for a guard or a pid namespace.
+    limits: Limits = Limits::new(); Kind::Object, Limits, [Run, Start];
+    /// Limits how many runs execute at once. A run waits for a permit before its program starts. The
+    /// [`timeout`](Run::timeout) and the measured time begin after that wait.
+    @
+    ///
+    /// - The future of [`Command::run_async`](crate::Command::run_async) waits without blocking the thread that polls
+    ///   it.
+    /// - Every other call that starts a run blocks the calling thread until it has a place. A task can await
+    ///   [`Limiter::acquire_async`] first and pass the place to [`Run::permit`].
+    /// - In another run's [callback](crate::Command::run_then), such a call fails with EAGAIN instead of blocking. The
+    ///   callback can use [`Acquiring::when_ready`](crate::limits::Acquiring::when_ready).
+    limiter: Option<Limiter> = None, (limiter: &Limiter) => Some(limiter.clone());
+        Kind::Object, Tree, [Run, Start, Command];
+    /// The number of bytes of the latest output, of both streams, that [`Job::read`](crate::Job::read) can still return.
+    /// None by default.
+    window: usize = 0; Kind::Bytes, Output, [];
+    /// Lets [`Job::write`](crate::Job::write) queue up to this many bytes of input once the pipe to the program is full.
+    /// It cannot be combined with [`Command::stdin`](crate::Command::stdin).
+    writable: Option<usize> = None, (writable: impl Into<Option<usize>>) => writable.into(); Kind::Bytes, Output, [];
+    /// Gives the program a terminal of this size as its three streams, and as the controlling terminal of its session.
+    /// All its output is standard output, as the terminal transmits it (`\n` becomes `\r\n`). A program with a terminal
+    /// can have no other standard stream, and no process group of its own.
+    terminal: Option<TerminalSize> = None, (terminal: impl Into<Option<TerminalSize>>) => terminal.into();
+        Kind::TerminalSize, Output, [Run, Start];
 }
 
 words! {
@@ -84,45 +143,18 @@ impl Leftovers {
     }
 }
 
-impl Default for Run {
+impl Run {
     /// Returns the default options: no timeout, 2 s of grace, 64 KB of head and of tail with the
     /// marker `[… {omitted} omitted …]` between, no window, 100 ms of draining, no input. The
     /// library kills leftover processes.
-    fn default() -> Run {
-        let Keep { streams, marker, combined, window, spill } = Keep::default();
-        Run {
-            timeout: None,
-            idle_timeout: None,
-            grace: Duration::from_secs(2),
-            keep: streams,
-            marker,
-            combined,
-            window,
-            spill,
-            output_limit: None,
-            drain: Duration::from_millis(100),
-            tree: None,
-            leftovers: Leftovers::Kill,
-            input: None,
-            writable: None,
-            terminal: None,
-            limits: Limits::new(),
-            limiter: None,
-            permit: None,
-        }
-    }
-}
-
-impl Run {
-    /// Returns the default options.
     pub fn new() -> Run {
         Run::default()
     }
 
     /// Gives the next run with these options a place that the caller already has with a limiter. So the run does not
     /// wait for a place. The end of the run returns the place, or a failure of its start does.
-    pub fn permit(mut self, permit: Permit) -> Run {
-        self.permit = Some(Arc::new(Mutex::new(Some(permit))));
+    pub fn permit(mut self, permit: impl Into<Option<Permit>>) -> Run {
+        self.permit = permit.into().map(|permit| Arc::new(Mutex::new(Some(permit))));
         self
     }
 
@@ -181,75 +213,6 @@ impl Run {
         }
     }
 }
-
-options!(Run "" {
-    /// The time after which the library ends the program: SIGTERM to the process tree, and SIGKILL after the
-    /// [`grace`](Run::grace). The result has the output so far, and its `stop` is `timeout`. By default there is no
-    /// timeout.
-    timeout(timeout: impl Into<Option<Duration>>) => timeout.into(); Kind::Duration, Tree, [Run, Start, Command];
-    /// The time without output in either stream after which the library ends the program, in the same way as after a
-    /// [`timeout`](Run::timeout). The result's `stop` is then `idle_timeout`. By default there is no such timeout.
-    idle_timeout(idle_timeout: impl Into<Option<Duration>>) => idle_timeout.into(); Kind::Duration, Output, [Run, Start, Command];
-    /// The time between SIGTERM and SIGKILL. Zero: SIGKILL at once. If the program still runs one second after SIGKILL,
-    /// the run ends without it. The program is then among the result's `leftovers`, with the fate `not_permitted` (a
-    /// set-uid program that has become root, say) or `uninterruptible` (in a read from a dead network file system, say).
-    grace(grace: Duration) => grace; Kind::Duration, Tree, [Run, Start, Command];
-    /// The program's input. By default the program has the standard input that the call gives it, or else an empty one.
-    /// An input cannot be combined with another standard input. Input of a program with a [`terminal`](Run::terminal)
-    /// is typed, followed by end-of-file (Ctrl-D). Such a program waits for more input if it continues to read after
-    /// that, reads single keys, or discards early input (at a password prompt).
-    input(input: impl Into<SharedBytes>) => Some(input.into()); Kind::Data, Output, [Run, Start, Command];
-    /// The number of bytes of each stream's beginning and end that the result has. The library reads and drops the rest,
-    /// and the result's `omitted` counts it. A cut moves to a line end that is near: within a fifth of the size of the
-    /// head or tail. `all` keeps all bytes; then only [`output_limit`](Run::output_limit)
-    /// bounds the memory.
-    keep(head: usize, tail: usize) => (head, tail); Kind::HeadTail, Output, [Run, Start, Command];
-    /// The text of the line that replaces omitted bytes in the result. `{omitted}` in it stands for their number:
-    /// `12,345 bytes`. No text, or an empty one: no line.
-    marker(marker: Option<&str>) => marker.map(str::to_owned); Kind::Text, Output, [Run, Start, Command];
-    /// Whether the result also has both streams in order of arrival.
-    combined(combined: bool) => combined; Kind::Flag, Output, [Run, Start, Command];
-    /// Also writes all output to a file, once a stream exceeds [`keep`](Run::keep).
-    spill(spill: impl Into<Option<Spill>>) => spill.into(); Kind::Object, Output, [Run, Start, Command];
-    /// The number of bytes, of both streams together, after which the library ends the program as after a
-    /// [`timeout`](Run::timeout). The result's `stop` is then `output_limit`. By default there is no such limit.
-    output_limit(output_limit: impl Into<Option<u64>>) => output_limit.into(); Kind::Bytes, Output, [Run, Start, Command];
-    /// The time that other processes of the tree have after the program's end, with and without captured output. Until
-    /// then the library reads the pipes that such processes hold open, and does not apply
-    /// [`leftovers`](Run::leftovers). The run ends earlier if no such process is left. The result's `drain` names the
-    /// processes that kept a pipe open to the end.
-    drain(drain: Duration) => drain; Kind::Duration, Tree, [Run, Start, Command];
-    /// How the library controls the process tree. The result's `tree` has the tier that was used. Except with `group`,
-    /// the tree ends with this process, however this process ends. By default the tier is `guard`, or `group` if no
-    /// guard can be started, or if the limit on processes leaves no room for one.
-    tree(tree: impl Into<Option<TreeControl>>) => tree.into(); Kind::Word(TreeControl::WORDS), Tree, [Run, Start];
-    /// The treatment of processes that outlive the program.
-    leftovers(leftovers: Leftovers) => leftovers; Kind::Word(Leftovers::WORDS), Tree, [Run, Start];
-    /// Limits of the resources of the program and its process tree. With limits, the tree gets a cgroup wherever one can
-    /// be made, unless the run asks for a guard or a pid namespace.
-    limits(limits: Limits) => limits; Kind::Object, Limits, [Run, Start];
-    /// Limits how many runs execute at once. A run waits for a permit before its program starts. The
-    /// [`timeout`](Run::timeout) and the measured time begin after that wait.
-    @
-    ///
-    /// - The future of [`Command::run_async`](crate::Command::run_async) waits without blocking the thread that polls
-    ///   it.
-    /// - Every other call that starts a run blocks the calling thread until it has a place. A task can await
-    ///   [`Limiter::acquire_async`] first and pass the place to [`Run::permit`].
-    /// - In another run's [callback](crate::Command::run_then), such a call fails with EAGAIN instead of blocking. The
-    ///   callback can use [`Acquiring::when_ready`](crate::limits::Acquiring::when_ready).
-    limiter(limiter: &Limiter) => Some(limiter.clone()); Kind::Object, Tree, [Run, Start, Command];
-    /// The number of bytes of the latest output, of both streams, that [`Job::read`](crate::Job::read) can still return.
-    /// None by default.
-    window(window: usize) => window; Kind::Bytes, Output, [];
-    /// Lets [`Job::write`](crate::Job::write) queue up to this many bytes of input once the pipe to the program is full.
-    /// It cannot be combined with [`Command::stdin`](crate::Command::stdin).
-    writable(writable: impl Into<Option<usize>>) => writable.into(); Kind::Bytes, Output, [];
-    /// Gives the program a terminal of this size as its three streams, and as the controlling terminal of its session.
-    /// All its output is standard output, as the terminal transmits it (`\n` becomes `\r\n`). A program with a terminal
-    /// can have no other standard stream, and no process group of its own.
-    terminal(terminal: impl Into<Option<TerminalSize>>) => terminal.into(); Kind::TerminalSize, Output, [Run, Start];
-});
 
 objects!(Limits, Limiter, Spill);
 

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::record::Stream;
+use super::stream::Stream;
 
 /// The order in which the bytes of both streams arrived.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

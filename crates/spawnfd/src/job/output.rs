@@ -6,58 +6,49 @@ use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::kept::{Cut, LONGEST_CONTINUATION, continuation_len};
 use super::order::ArrivalOrder;
-use super::{Decoder, ExitError, Limit, Spilled, Stream};
+use super::{Decoder, Limit, Spilled, Stream};
 use crate::child::{Started, Usage};
 use crate::option::Value;
 use crate::tree::Tier;
 
-/// Why a run ended.
-///
-/// # Examples
-/// ```
-/// use spawnfd::job::Stop;
-/// use spawnfd::{Command, Run};
-/// use std::time::Duration;
-/// let output = Command::new("sleep").arg("60").run_with(&Run::new().timeout(Duration::from_millis(10)))?;
-/// assert_eq!(output.stop, Stop::Timeout);
-/// assert_eq!(output.stop.to_string(), "timeout");
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
-#[non_exhaustive]
-pub enum Stop {
-    /// The program exited, or a signal from outside the library ended it.
-    #[default]
-    Exited,
-    /// The library ended the program after its timeout.
-    Timeout,
-    /// The library ended the program because it had written no output for its idle timeout.
-    IdleTimeout,
-    /// The library ended the program because the caller asked for it or dropped its handle.
-    Cancelled,
-    /// The library ended the program because it had written more than its output limit.
-    OutputLimit,
-    /// The program or its tree reached one of its [limits](super::Limits): see [`Output::limit`].
-    Limit,
-    /// The program has ended, and its status [is lost](Output::status_lost).
-    Lost,
+named! {
+    /// Why a run ended.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::job::Stop;
+    /// use spawnfd::{Command, Run};
+    /// use std::time::Duration;
+    /// let output = Command::new("sleep").arg("60").run_with(&Run::new().timeout(Duration::from_millis(10)))?;
+    /// assert_eq!(output.stop, Stop::Timeout);
+    /// assert_eq!(output.stop.to_string(), "timeout");
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+    #[non_exhaustive]
+    pub enum Stop {
+        /// The program exited, or a signal from outside the library ended it.
+        @ #[default]
+        Exited = "exited",
+        /// The library ended the program after its timeout.
+        Timeout = "timeout",
+        /// The library ended the program because it had written no output for its idle timeout.
+        IdleTimeout = "idle_timeout",
+        /// The library ended the program because the caller asked for it or dropped its handle.
+        Cancelled = "cancelled",
+        /// The library ended the program because it had written more than its output limit.
+        OutputLimit = "output_limit",
+        /// The program or its tree reached one of its [limits](super::Limits): see [`Output::limit`].
+        Limit = "limit",
+        /// The program has ended, and its status [is lost](Output::status_lost).
+        Lost = "lost",
+    }
 }
-
-names!(Stop {
-    Exited = "exited",
-    Timeout = "timeout",
-    IdleTimeout = "idle_timeout",
-    Cancelled = "cancelled",
-    OutputLimit = "output_limit",
-    Limit = "limit",
-    Lost = "lost",
-});
 
 /// How reading the program's output ended.
 ///
@@ -124,42 +115,37 @@ pub struct Leftover {
     pub fate: Fate,
 }
 
-/// The fate of a [`Leftover`].
-///
-/// # Examples
-/// ```
-/// use spawnfd::Command;
-/// use spawnfd::job::Fate;
-/// let output = Command::new("sh").args(["-c", "sleep 60 >/dev/null 2>&1 & exit"]).run()?;
-/// let still_runs = |fate| matches!(fate, Fate::NotPermitted | Fate::Uninterruptible);
-/// assert!(!output.leftovers.iter().any(|leftover| still_runs(leftover.fate)));
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
-#[non_exhaustive]
-pub enum Fate {
-    /// The library sent SIGKILL.
-    Killed,
-    /// The process keeps running until the job ends it ([`Leftovers::Adopt`](super::Leftovers::Adopt)).
-    Adopted,
-    /// The process keeps running, and the library does not end it ([`Leftovers::Detach`](super::Leftovers::Detach)).
-    Detached,
-    /// The kernel refused SIGKILL (EPERM): the process has changed its user id, as a set-uid program does. The
-    /// process keeps running.
-    NotPermitted,
-    /// The kernel accepted SIGKILL, which had no effect within a second. The process waits in the kernel, usually for
-    /// a disk or a network file system, and ends when that wait ends.
-    Uninterruptible,
+named! {
+    /// The fate of a [`Leftover`].
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::Command;
+    /// use spawnfd::job::Fate;
+    /// let output = Command::new("sh").args(["-c", "sleep 60 >/dev/null 2>&1 & exit"]).run()?;
+    /// let still_runs = |fate| matches!(fate, Fate::NotPermitted | Fate::Uninterruptible);
+    /// assert!(!output.leftovers.iter().any(|leftover| still_runs(leftover.fate)));
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+    #[non_exhaustive]
+    pub enum Fate {
+        /// The library sent SIGKILL.
+        Killed = "killed",
+        /// The process keeps running until the job ends it ([`Leftovers::Adopt`](super::Leftovers::Adopt)).
+        Adopted = "adopted",
+        /// The process keeps running, and the library does not end it
+        /// ([`Leftovers::Detach`](super::Leftovers::Detach)).
+        Detached = "detached",
+        /// The kernel refused SIGKILL (EPERM): the process has changed its user id, as a set-uid program does. The
+        /// process keeps running.
+        NotPermitted = "not_permitted",
+        /// The kernel accepted SIGKILL, which had no effect within a second. The process waits in the kernel, usually
+        /// for a disk or a network file system, and ends when that wait ends.
+        Uninterruptible = "uninterruptible",
+    }
 }
-
-names!(Fate {
-    Killed = "killed",
-    Adopted = "adopted",
-    Detached = "detached",
-    NotPermitted = "not_permitted",
-    Uninterruptible = "uninterruptible",
-});
 
 /// The bytes of one stream that the library did not keep.
 ///
@@ -173,6 +159,7 @@ names!(Fate {
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Omitted {
     /// The number of omitted bytes.
@@ -407,17 +394,6 @@ impl Output {
             }
         }
         Some(pieces)
-    }
-
-    /// Returns the output if the run was [`ok`](Output::ok), and otherwise an error with a copy of the output.
-    ///
-    /// The error converts to [`Error`](crate::Error), so `?` works in a function that returns
-    /// [`spawnfd::Result`](crate::Result).
-    ///
-    /// # Errors
-    /// [`ExitError`]: the run was not ok.
-    pub fn check(&self) -> Result<&Output, ExitError> {
-        if self.ok() { Ok(self) } else { Err(ExitError::new(Arc::new(self.clone()))) }
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use super::{Output, SpillEnd, Stream};
+use super::{Leftover, Omitted, Output, SpillEnd, Stream};
 
 #[derive(Serialize)]
 struct View<'a> {
@@ -36,7 +36,7 @@ struct View<'a> {
     tree: &'static str,
     tree_complete: bool,
     limits: BTreeMap<&'static str, &'static str>,
-    leftovers: Vec<Leftover<'a>>,
+    leftovers: &'a [Leftover],
     leftovers_unknown: bool,
     drain: String,
     status_lost: bool,
@@ -71,12 +71,6 @@ struct BothOmitted {
     stderr: Omitted,
 }
 
-#[derive(Serialize)]
-struct Omitted {
-    bytes: u64,
-    offset: u64,
-}
-
 /// The spill file's length, and how writing it ended.
 #[derive(Serialize)]
 struct Spilled {
@@ -86,20 +80,8 @@ struct Spilled {
     errno: Option<&'static str>,
 }
 
-/// A process that outlived the program.
-#[derive(Serialize)]
-struct Leftover<'a> {
-    pid: u32,
-    name: &'a str,
-    fate: &'static str,
-}
-
 impl<'a> View<'a> {
     fn of(output: &'a Output, has_text: bool) -> View<'a> {
-        let omitted = |stream| {
-            let super::Omitted { bytes, offset } = output.omitted(stream);
-            Omitted { bytes, offset }
-        };
         View {
             ok: output.ok(),
             code: output.code(),
@@ -114,7 +96,7 @@ impl<'a> View<'a> {
             stderr: has_text.then(|| output.stderr_text()),
             output: output.pieces().map(|pieces| pieces.into_iter().map(Piece::of).collect()),
             omitted_bytes: output.omitted_bytes,
-            omitted: BothOmitted { stdout: omitted(Stream::Stdout), stderr: omitted(Stream::Stderr) },
+            omitted: BothOmitted { stdout: output.omitted(Stream::Stdout), stderr: output.omitted(Stream::Stderr) },
             seen_bytes: output.seen_bytes,
             spill_path: spill_path(output),
             spilled: output.spill.as_ref().map(Spilled::of),
@@ -122,7 +104,7 @@ impl<'a> View<'a> {
             tree: output.tree.name(),
             tree_complete: output.tree.is_complete(),
             limits: output.limits.iter().map(|limit| (limit.resource.name(), limit.by.name())).collect(),
-            leftovers: output.leftovers.iter().map(Leftover::of).collect(),
+            leftovers: &output.leftovers,
             leftovers_unknown: output.leftovers_unknown,
             drain: output.drain.to_string(),
             status_lost: output.status_lost,
@@ -147,12 +129,6 @@ impl Spilled {
             SpillEnd::Failed(errno) => ("failed", Some(errno.name())),
         };
         Spilled { bytes: spilled.bytes, end, errno }
-    }
-}
-
-impl<'a> Leftover<'a> {
-    fn of(left: &'a super::Leftover) -> Leftover<'a> {
-        Leftover { pid: left.pid, name: &left.name, fate: left.fate.name() }
     }
 }
 

@@ -10,10 +10,8 @@
 //! directory removes files that have the sticky bit and no lock. To keep a file, the library clears its sticky bit. A
 //! pid in the name would be wrong in another pid namespace that shares the directory.
 
-use std::fs::symlink_metadata;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,57 +21,47 @@ use spawnfd_sys::{Errno, call};
 
 use super::kept::KeptOutput;
 use super::order::ArrivalOrder;
-use super::sweep;
+use super::sweep::{self, PREFIX, TEMPORARY_BIT};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::CheckedFd;
 use crate::option::Kind;
 
-/// An option of a run: also write all output to a file, once the output exceeds what is kept in memory.
-///
-/// The engine's thread writes the spill files of all non-blocking runs. If the disk does not respond, all these runs
-/// and their timeouts are delayed.
-///
-/// # Examples
-/// ```
-/// use spawnfd::job::Spill;
-/// use spawnfd::{Command, Run};
-/// let run = Run::new().keep(100, 100).spill(Spill::new(1 << 20));
-/// let output = Command::new("seq").arg("1000").run_with(&run)?;
-/// let file = output.spill.as_ref().unwrap().file.as_ref().unwrap();
-/// assert_eq!(std::fs::metadata(file.path())?.len(), 3893);
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[must_use = "it has no effect until a run uses it"]
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Spill {
-    pub(super) max_bytes: u64,
-    pub(super) dir: Option<PathBuf>,
-    pub(super) persist: bool,
+options! {
+    /// An option of a run: also write all output to a file, once the output exceeds what is kept in memory.
+    ///
+    /// The engine's thread writes the spill files of all non-blocking runs. If the disk does not respond, all these runs
+    /// and their timeouts are delayed. By default the file has at most 100 MiB.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::job::Spill;
+    /// use spawnfd::{Command, Run};
+    /// let run = Run::new().keep(100, 100).spill(Spill::new(1 << 20));
+    /// let output = Command::new("seq").arg("1000").run_with(&run)?;
+    /// let file = output.spill.as_ref().unwrap().file.as_ref().unwrap();
+    /// assert_eq!(std::fs::metadata(file.path())?.len(), 3893);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use = "it has no effect until a run uses it"]
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Spill "spill.";
+
+    /// The largest size of the file. The file does not get later output.
+    max_bytes: u64 = 100 << 20, (bytes: u64) => bytes; Kind::Bytes, Output, [Run, Start, Command];
+    /// The directory of the file: by default $TMPDIR, or else `/tmp`.
+    dir: Option<PathBuf> = None, (dir: impl Into<PathBuf>) => Some(dir.into());
+        Kind::Path, Output, [Run, Start, Command];
+    /// Whether the file stays when the result is dropped.
+    persist: bool = false; Kind::Flag, Output, [Run, Start, Command];
 }
 
 impl Spill {
     /// A file of at most `max_bytes`, in $TMPDIR or in `/tmp`. If the output is longer, the file has its beginning. The
     /// library removes the file when the result is dropped.
     pub fn new(max_bytes: u64) -> Spill {
-        Spill { max_bytes, dir: None, persist: false }
+        Spill { max_bytes, ..Spill::default() }
     }
 }
-
-impl Default for Spill {
-    /// A file of at most 100 MiB.
-    fn default() -> Spill {
-        Spill::new(100 << 20)
-    }
-}
-
-options!(Spill "spill." {
-    /// The largest size of the file. The file does not get later output.
-    max_bytes(bytes: u64) => bytes; Kind::Bytes, Output, [Run, Start, Command];
-    /// The directory of the file: by default $TMPDIR, or else `/tmp`.
-    dir(dir: impl Into<PathBuf>) => Some(dir.into()); Kind::Path, Output, [Run, Start, Command];
-    /// Whether the file stays when the result is dropped.
-    persist(persist: bool) => persist; Kind::Flag, Output, [Run, Start, Command];
-});
 
 /// How writing the file ended.
 ///
@@ -157,13 +145,6 @@ struct NamedFile {
     persisted: AtomicBool,
 }
 
-/// The prefix of the files' names.
-pub(super) const PREFIX: &str = "spawnfd-spill-";
-
-/// The mode bit (the sticky bit) that marks a temporary file: the library removes the file when the run's result is
-/// dropped, or after the process that created the file has died.
-pub(super) const TEMPORARY_BIT: Mode = Mode::SVTX;
-
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 impl SpillFile {
@@ -197,8 +178,7 @@ impl SpillFile {
 
     /// Whether the path still names this file.
     fn is_at_path(&self) -> bool {
-        let identity = self.0.file.as_ref().map(CheckedFd::identity);
-        symlink_metadata(&self.0.path).is_ok_and(|named| Some((named.dev(), named.ino())) == identity)
+        self.0.file.as_ref().is_some_and(|file| sweep::names(&self.0.path, file.identity()))
     }
 
     /// The path of the file. Its mode is 0600.

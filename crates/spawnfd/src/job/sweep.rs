@@ -10,8 +10,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
-use super::spill::{PREFIX, TEMPORARY_BIT};
 use crate::host::per_process::PerProcess;
+
+/// The prefix of the files' names.
+pub(super) const PREFIX: &str = "spawnfd-spill-";
+
+/// The mode bit (the sticky bit) that marks a temporary file: the library removes the file when the run's result is
+/// dropped, or after the process that created the file has died.
+pub(super) const TEMPORARY_BIT: Mode = Mode::SVTX;
 
 /// The maximum number of directory entries to read, in case the directory is a large /tmp.
 const MAX_ENTRIES: usize = 10_000;
@@ -73,9 +79,14 @@ fn is_temporary(found: &Metadata) -> bool {
 
 /// Removes the directory entry `path` if it names the file with this device and inode.
 pub(super) fn remove(path: &Path, file: (u64, u64)) {
-    if symlink_metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == file) {
+    if names(path, file) {
         let _ = std::fs::remove_file(path);
     }
+}
+
+/// Whether `path` names the file with this device and inode.
+pub(super) fn names(path: &Path, file: (u64, u64)) -> bool {
+    symlink_metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == file)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use crate::error::{Errno, Error, Result, Stage, from_io};
 use crate::host::per_process::PerProcess;
 use crate::job::futures::permit_until;
 use crate::job::limits::Limits;
-use crate::job::{EventOptions, Events, Job, Leftovers, Output, Run, Stop, TerminalSize, Until};
+use crate::job::{EventOptions, Events, Job, Leftovers, Output, Run, Stop, TerminalSize, Until, connect_events};
 use crate::limiter::{Limiter, Permit};
 use crate::signal::{self, SignalSet};
 use crate::tree::Survivor;
@@ -314,7 +314,7 @@ impl Session {
         mut options: EventOptions,
     ) -> Result<(Job, Events)> {
         options.until = options.until.or(Some(Until::Result));
-        self.start_script(text, run, |shell, script| shell.start_command_events(script, run, permits, options))
+        self.start_script(text, run, |shell, script| shell.start_with(script, run, permits, connect_events(options)))
     }
 
     /// The limiter of the session's queue. A command has its permit until the command is over.
@@ -595,11 +595,8 @@ impl Session {
             // The background jobs of a shell outlive it. The next shell of the session goes on.
             true => self.options.shell().leftovers(Leftovers::Adopt),
             false => self.options.shell(),
-        };
-        let run = match permit {
-            Some(permit) => run.permit(permit),
-            None => run,
-        };
+        }
+        .permit(permit);
         let shell =
             Shell::start(&mut state.command, &state.name, state.holder, &run, restored, exported, self.options.restart);
         let (shell, number) = shell?;

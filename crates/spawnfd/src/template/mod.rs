@@ -159,13 +159,7 @@ impl Template {
         }
         let checks = vec![Check::SameSource { identity: recorded.identity }];
         let pinned = Pinned { checks: checks.into(), ..Pinned::default() };
-        Ok(Template::from_data(TemplateData {
-            name: OsString::new(),
-            files: vec![recorded],
-            pinned: Arc::new(pinned),
-            anonymous: true,
-            creator: Credentials::current(),
-        }))
+        Ok(Template::new(OsString::new(), vec![recorded], pinned, true))
     }
 
     /// Records the file at `candidates[index]`. If a file appears at one of the paths before it, the template is
@@ -198,27 +192,21 @@ impl Template {
         let same = files.iter().map(|file| Check::Same { path: file.path.clone().into(), identity: file.identity });
         let checks = absent.chain(same).collect();
         let places = candidates.into_iter().map(Cow::Owned).collect();
-        let pinned = Arc::new(Pinned { path: path.into(), checks, places });
-        Ok(Template::from_data(TemplateData { name, files, pinned, anonymous: false, creator: Credentials::current() }))
+        Ok(Template::new(name, files, Pinned { path: path.into(), checks, places }, false))
     }
 
     /// A template without files: the child executes the file that `path` names at the time of its exec. The library
     /// records and compares nothing.
     pub(crate) fn unpinned(path: CString) -> Template {
         let name = OsStr::from_bytes(path.as_bytes()).to_owned();
-        let pinned = Arc::new(Pinned { path: path.into(), ..Pinned::default() });
-        Template::from_data(TemplateData {
-            name,
-            files: Vec::new(),
-            pinned,
-            anonymous: false,
-            creator: Credentials::current(),
-        })
+        Template::new(name, Vec::new(), Pinned { path: path.into(), ..Pinned::default() }, false)
     }
 
-    fn from_data(inner: TemplateData) -> Template {
+    /// `anonymous`: the template has no path, so the child executes the file by its descriptor.
+    fn new(name: OsString, files: Vec<RecordedFile>, pinned: Pinned<'static>, anonymous: bool) -> Template {
+        let (pinned, creator) = (Arc::new(pinned), Credentials::current());
         crate::host::authority::remember_if_single_threaded();
-        Template { by_descriptor: inner.anonymous, inner: Arc::new(inner) }
+        Template { by_descriptor: anonymous, inner: Arc::new(TemplateData { name, files, pinned, anonymous, creator }) }
     }
 
     /// Returns this template for execution by descriptor: the child executes the recorded file by its descriptor, not

@@ -1,36 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tiers of control over a process tree.
 
-/// How far control of a process tree reaches.
-///
-/// # Examples
-/// ```
-/// use spawnfd::tree::TreeControl;
-/// use spawnfd::{Command, Run};
-/// let output = Command::new("true").run_with(&Run::new().tree(TreeControl::Auto))?;
-/// if !output.tree.is_complete() {
-///     println!("a daemon of the program may have survived (tier {})", output.tree);
-/// }
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
-#[non_exhaustive]
-pub enum Tier {
-    /// A cgroup for the tree: reaches every process that does not move itself to another cgroup. The tree ends with
-    /// the owner.
-    Cgroup,
-    /// A pid namespace for the tree: reaches every process. The tree ends with the owner.
-    Pidns,
-    /// A helper process for the tree, which is a subreaper and the program's parent: reaches every process, unless a
-    /// process kills the helper. The tree ends with the owner.
-    Subreaper,
-    /// The session, the process group and known descendants. A process that leaves the session and loses its parent
-    /// before the library sees it may survive. The tree ends with the owner.
-    Guard,
-    /// Reaches the same processes as [`Guard`](Tier::Guard), but the tree survives if the owner is killed.
-    #[default]
-    Group,
+named! {
+    /// How far control of a process tree reaches.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::tree::TreeControl;
+    /// use spawnfd::{Command, Run};
+    /// let output = Command::new("true").run_with(&Run::new().tree(TreeControl::Auto))?;
+    /// if !output.tree.is_complete() {
+    ///     println!("a daemon of the program may have survived (tier {})", output.tree);
+    /// }
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+    #[non_exhaustive]
+    pub enum Tier {
+        /// A cgroup for the tree: reaches every process that does not move itself to another cgroup. The tree ends with
+        /// the owner.
+        Cgroup = "cgroup",
+        /// A pid namespace for the tree: reaches every process. The tree ends with the owner.
+        Pidns = "pidns",
+        /// A helper process for the tree, which is a subreaper and the program's parent: reaches every process, unless
+        /// a process kills the helper. The tree ends with the owner.
+        Subreaper = "subreaper",
+        /// The session, the process group and known descendants. A process that leaves the session and loses its parent
+        /// before the library sees it may survive. The tree ends with the owner.
+        Guard = "guard",
+        /// Reaches the same processes as [`Guard`](Tier::Guard), but the tree survives if the owner is killed.
+        @ #[default]
+        Group = "group",
+    }
 }
 
 impl Tier {
@@ -40,14 +42,6 @@ impl Tier {
         matches!(self, Tier::Cgroup | Tier::Pidns | Tier::Subreaper)
     }
 }
-
-names!(Tier {
-    Cgroup = "cgroup",
-    Pidns = "pidns",
-    Subreaper = "subreaper",
-    Guard = "guard",
-    Group = "group",
-});
 
 words! {
     /// The tier that a caller asks for.

@@ -2,12 +2,12 @@
 //! One program that the keeper thread keeps warm, and its parked processes.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Mode;
 use super::leased::LeasedProcess;
-use super::parked::{ParkedOrigin, ParkedProcess};
+use super::parked::{ParkedHandle, ParkedOrigin};
 use super::recipe::Recipe;
 use super::usage::{Choice, Usage};
 use crate::cold_reason::ColdReason;
@@ -204,26 +204,5 @@ impl WarmEntry {
     /// All processes that are not leased.
     pub(super) fn unleased(&self) -> impl Iterator<Item = &ParkedHandle> + Clone {
         self.parked.iter().chain(&self.parent)
-    }
-}
-
-/// A shared handle of a parked process. Several threads may use a parent at once.
-#[derive(Clone, Debug)]
-pub(super) struct ParkedHandle {
-    pub(super) version: u64,
-    /// The time at which the process was parked.
-    pub(super) parked_at: Instant,
-    /// True if the keeper will replace the process. Until then, starts still use the process.
-    pub(super) outdated: bool,
-    pub(super) memory: u64,
-    /// The start-up time that a start from this process saves.
-    pub(super) start_up: Duration,
-    pub(super) process: Arc<Mutex<ParkedProcess>>,
-}
-
-impl ParkedHandle {
-    pub(super) fn new(version: u64, parked: ParkedProcess) -> ParkedHandle {
-        let (parked_at, memory, start_up) = (Instant::now(), parked.private, parked.start_up);
-        ParkedHandle { version, parked_at, outdated: false, memory, start_up, process: Arc::new(Mutex::new(parked)) }
     }
 }

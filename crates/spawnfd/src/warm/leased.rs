@@ -14,8 +14,7 @@ use spawnfd_sys::{abi, call};
 
 use super::Kind;
 use super::caller::CallerState;
-use super::entry::ParkedHandle;
-use super::parked::{MADE_DEFAULT, ParkedProcess};
+use super::parked::{MADE_DEFAULT, ParkedHandle, ParkedProcess};
 use super::recipe::Recipe;
 use super::sandbox_command::InnerPlan;
 use super::wire::{self, Context, StartRequest};

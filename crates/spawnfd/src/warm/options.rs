@@ -48,29 +48,48 @@ impl Mode {
     }
 }
 
-/// Options and bounds of a [`Warm`](super::Warm).
-///
-/// # Examples
-/// ```
-/// use spawnfd::Warm;
-/// use spawnfd::warm::WarmOptions;
-/// // Keeps the four programs that were used last warm, in at most 16 processes.
-/// let warm = Warm::new(WarmOptions::new().keep(4).processes(16).memory(128 << 20))?;
-/// assert_eq!(warm.stats().parked, 0);
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[must_use = "the options have no effect until a Warm uses them"]
-#[derive(Clone, Debug)]
-pub struct WarmOptions {
-    pub(super) mode: Mode,
-    pub(super) trusted: bool,
-    pub(super) memory: u64,
-    pub(super) processes: usize,
-    pub(super) keep: usize,
-    pub(super) idle: Duration,
-    pub(super) delay: Duration,
-    pub(super) forks: u64,
-    pub(super) age: Duration,
+settings! {
+    /// Options and bounds of a [`Warm`](super::Warm).
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::Warm;
+    /// use spawnfd::warm::WarmOptions;
+    /// // Keeps the four programs that were used last warm, in at most 16 processes.
+    /// let warm = Warm::new(WarmOptions::new().keep(4).processes(16).memory(128 << 20))?;
+    /// assert_eq!(warm.stats().parked, 0);
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[must_use = "the options have no effect until a Warm uses them"]
+    #[derive(Clone, Debug)]
+    pub struct WarmOptions;
+
+    /// Sets the mode of programs whose [`Park`] does not set one.
+    mode: Mode = Mode::Reserve;
+    /// Says that the inputs of all programs in mode auto are trusted, so that the library may choose mode fork. Forked
+    /// programs share a memory layout and secrets. So a program that parses data of an attacker may reveal them.
+    trusted: bool = false;
+    /// Sets the maximum private memory of all parked processes, in bytes (512 MiB by default). For a further process,
+    /// the keeper first ends processes of programs that save less time for each start and MiB.
+    memory: u64 = 512 << 20;
+    /// Sets the maximum number of parked processes (64 by default).
+    processes: usize = 64;
+    /// Sets the number of programs that the library keeps warm from their first start on, without a call of
+    /// [`add`](super::Warm::add). A new program replaces the program used longest ago. 0, the default, means none. The
+    /// library parks such a program with a few variables of its first start: PATH, HOME, the locale, and the variables
+    /// of the loader and interpreters.
+    keep: usize = 0;
+    /// Sets the time without use after which the processes of a program end (300 s by default). The next start is cold,
+    /// and the keeper parks the program again.
+    idle: Duration = Duration::from_secs(300);
+    /// Sets the delay between a start and the parking of the next process (2 ms by default). It keeps the CPU free for
+    /// the started program.
+    delay: Duration = Duration::from_millis(2);
+    /// In mode fork, sets the number of forks after which the keeper replaces the parent process (1,000 by default). If
+    /// `depth` is at least this number, the keeper uses `depth` plus one.
+    forks: u64 = 1000;
+    /// In mode fork, sets the age at which the keeper replaces the parent process (600 s by default, at least 100 ms).
+    age: Duration = Duration::from_secs(600);
 }
 
 impl WarmOptions {
@@ -80,93 +99,37 @@ impl WarmOptions {
     }
 }
 
-setters!(WarmOptions {
-    /// Sets the mode of programs whose [`Park`] does not set one.
-    mode(mode: Mode) => mode;
-    /// Says that the inputs of all programs in mode auto are trusted, so that the library may choose mode fork. Forked
-    /// programs share a memory layout and secrets. So a program that parses data of an attacker may reveal them.
-    trusted(trusted: bool) => trusted;
-    /// Sets the maximum private memory of all parked processes, in bytes (512 MiB by default). For a further process,
-    /// the keeper first ends processes of programs that save less time for each start and MiB.
-    memory(memory: u64) => memory;
-    /// Sets the maximum number of parked processes (64 by default).
-    processes(processes: usize) => processes;
-    /// Sets the number of programs that the library keeps warm from their first start on, without a call of
-    /// [`add`](super::Warm::add). A new program replaces the program used longest ago. 0, the default, means none. The
-    /// library parks such a program with a few variables of its first start: PATH, HOME, the locale, and the variables
-    /// of the loader and interpreters.
-    keep(keep: usize) => keep;
-    /// Sets the time without use after which the processes of a program end (300 s by default). The next start is cold,
-    /// and the keeper parks the program again.
-    idle(idle: Duration) => idle;
-    /// Sets the delay between a start and the parking of the next process (2 ms by default). It keeps the CPU free for
-    /// the started program.
-    delay(delay: Duration) => delay;
-    /// In mode fork, sets the number of forks after which the keeper replaces the parent process (1,000 by default). If
-    /// `depth` is at least this number, the keeper uses `depth` plus one.
-    forks(forks: u64) => forks;
-    /// In mode fork, sets the age at which the keeper replaces the parent process (600 s by default, at least 100 ms).
-    age(age: Duration) => age;
-});
+settings! {
+    /// How to park one program.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::Warm;
+    /// use spawnfd::warm::{Park, WarmOptions};
+    /// let warm = Warm::new(WarmOptions::new().processes(8))?;
+    /// warm.add("python3", Park::new().depth(1).preload(["json"]))?;
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[must_use = "the options have no effect until a Warm uses them"]
+    #[derive(Clone, Debug)]
+    pub struct Park;
 
-impl Default for WarmOptions {
-    fn default() -> WarmOptions {
-        WarmOptions {
-            mode: Mode::default(),
-            trusted: false,
-            memory: 512 << 20,
-            processes: 64,
-            keep: 0,
-            idle: Duration::from_secs(300),
-            delay: Duration::from_millis(2),
-            forks: 1000,
-            age: Duration::from_secs(600),
-        }
-    }
-}
-
-/// How to park one program.
-///
-/// # Examples
-/// ```
-/// use spawnfd::Warm;
-/// use spawnfd::warm::{Park, WarmOptions};
-/// let warm = Warm::new(WarmOptions::new().processes(8))?;
-/// warm.add("python3", Park::new().depth(1).preload(["json"]))?;
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[must_use = "the options have no effect until a Warm uses them"]
-#[derive(Clone, Debug, Default)]
-pub struct Park {
-    pub(super) depth: usize,
-    pub(super) mode: Option<Mode>,
-    pub(super) args: Vec<OsString>,
-    pub(super) env: Option<Env>,
-    pub(super) kind: Option<Kind>,
-    pub(super) preload: Vec<OsString>,
-    pub(super) entry: Option<OsString>,
-    pub(super) sandbox: Option<Sandbox>,
-    pub(super) current_dir: Option<PathBuf>,
-    pub(super) no_new_privs: bool,
-    pub(super) landlock: Option<Arc<OwnedFd>>,
-    pub(super) seccomp: Vec<FilterInstruction>,
-}
-
-setters!(Park {
     /// Sets the number of parked processes that wait for starts; 0, the default, means two. Mode fork needs one more,
     /// their parent.
-    depth(depth: usize) => depth;
+    depth: usize = 0;
     /// Sets the mode. By default it is the mode of the [`WarmOptions`].
-    mode(mode: impl Into<Option<Mode>>) => mode.into();
+    mode: Option<Mode> = None, (mode: impl Into<Option<Mode>>) => mode.into();
     /// Sets the leading arguments of all starts, such as an interpreter's options.
-    args(args: impl IntoIterator<Item = impl Into<OsString>>) => args.into_iter().map(Into::into).collect();
+    args: Vec<OsString> = Vec::new(),
+        (args: impl IntoIterator<Item = impl Into<OsString>>) => args.into_iter().map(Into::into).collect();
     /// Sets the environment of the parked process. By default it is the environment of this process. A start with
     /// another environment is warm if all variables that the process read before parking have the same values in both.
-    env(env: impl Into<Option<Env>>) => env.into();
+    env: Option<Env> = None, (env: impl Into<Option<Env>>) => env.into();
     /// Sets the point at which the process parks. By default the library chooses the point by the program's name.
-    kind(kind: impl Into<Option<Kind>>) => kind.into();
+    kind: Option<Kind> = None, (kind: impl Into<Option<Kind>>) => kind.into();
     /// Sets modules that an interpreter loads before it parks. Node.js loads only its built-in modules.
-    preload(preload: impl IntoIterator<Item = impl Into<OsString>>) => preload.into_iter().map(Into::into).collect();
+    preload: Vec<OsString> = Vec::new(),
+        (preload: impl IntoIterator<Item = impl Into<OsString>>) => preload.into_iter().map(Into::into).collect();
     /// Sets the script or module that all starts of CPython run: `tool.py`, or `-m pytest`. The process imports the
     /// modules that this program imports first, and then parks. It serves starts whose arguments begin with
     /// [`args`](Park::args) and this entry. A relative path starts at the working directory of the host.
@@ -186,26 +149,26 @@ setters!(Park {
     /// Command::new("python3").args(["-m", "json.tool", "--help"]).warm(&warm).run()?.check()?;
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
-    entry(entry: impl Into<OsString>) => Some(entry.into());
+    entry: Option<OsString> = None, (entry: impl Into<OsString>) => Some(entry.into());
     /// Sets the sandbox command in front of this program: `bwrap --unshare-net …`. The process parks inside that
     /// sandbox. It serves commands that run this program in the same sandbox
     /// ([`Command::sandbox`](crate::Command::sandbox)): with the same words, environment and directory, and in a session
     /// of their own (as runs do). If the sandbox command gets files, they must be the same and unchanged.
-    sandbox(sandbox: impl Into<Option<Sandbox>>) => sandbox.into();
+    sandbox: Option<Sandbox> = None, (sandbox: impl Into<Option<Sandbox>>) => sandbox.into();
     /// Sets the working directory of the sandbox command, if there is one. By default it is the host's working
     /// directory. With an [`entry`](Park::entry), sets the working directory in which the process parks. It then serves
     /// only starts with the same working directory.
-    current_dir(current_dir: impl Into<PathBuf>) => Some(current_dir.into());
+    current_dir: Option<PathBuf> = None, (current_dir: impl Into<PathBuf>) => Some(current_dir.into());
     /// Parks the process with no_new_privs. It serves commands that [ask for it](crate::Command::no_new_privs).
-    no_new_privs(no_new_privs: bool) => no_new_privs;
+    no_new_privs: bool = false;
     /// Parks the process inside this Landlock ruleset. It serves commands whose first
     /// [`landlock`](crate::Command::landlock) is a duplicate of this descriptor. Rules that are added to the ruleset
     /// later do not apply to parked processes.
-    landlock(landlock: Arc<OwnedFd>) => Some(landlock);
+    landlock: Option<Arc<OwnedFd>> = None, (landlock: Arc<OwnedFd>) => Some(landlock);
     /// Parks the process under this seccomp filter. It serves commands that ask for [the same
     /// filter](crate::Command::seccomp). If the filter is empty, the process serves commands without a filter.
-    seccomp(seccomp: impl Into<Vec<FilterInstruction>>) => seccomp.into();
-});
+    seccomp: Vec<FilterInstruction> = Vec::new(), (seccomp: impl Into<Vec<FilterInstruction>>) => seccomp.into();
+}
 
 impl Park {
     /// Returns the default options.

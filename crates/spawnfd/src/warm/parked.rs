@@ -3,8 +3,8 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use spawnfd_sys::{ArgBlock, fork_generation};
@@ -13,7 +13,6 @@ use super::caller::CallerState;
 use super::channel::Channel;
 use super::entry_point::ModuleNames;
 use super::referent::Referent;
-use super::start::NotParked;
 use super::watch::ExecTime;
 use super::wire::{self, Reply};
 use crate::child::{Child, Started};
@@ -23,6 +22,36 @@ use crate::tree::Tree;
 
 /// SIGPIPE and SIGXFSZ. A started program has their default action, even if the caller ignores them.
 pub(super) const MADE_DEFAULT: u64 = 1 << (13 - 1) | 1 << (25 - 1);
+
+/// A shared handle of a parked process. Several threads may use a parent at once.
+#[derive(Clone, Debug)]
+pub(super) struct ParkedHandle {
+    pub(super) version: u64,
+    /// The time at which the process was parked.
+    pub(super) parked_at: Instant,
+    /// True if the keeper will replace the process. Until then, starts still use the process.
+    pub(super) outdated: bool,
+    pub(super) memory: u64,
+    /// The start-up time that a start from this process saves.
+    pub(super) start_up: Duration,
+    pub(super) process: Arc<Mutex<ParkedProcess>>,
+}
+
+impl ParkedHandle {
+    pub(super) fn new(version: u64, parked: ParkedProcess) -> ParkedHandle {
+        let (parked_at, memory, start_up) = (Instant::now(), parked.private, parked.start_up);
+        ParkedHandle { version, parked_at, outdated: false, memory, start_up, process: Arc::new(Mutex::new(parked)) }
+    }
+}
+
+/// Why the keeper has not parked a program.
+#[derive(Debug)]
+pub(super) enum NotParked {
+    /// A resource is missing now; try again.
+    Temporary(ColdReason),
+    /// The program cannot be parked as it is.
+    Permanent(ColdReason),
+}
 
 /// A parked process. It waits for a request to become a program.
 #[derive(Debug)]

@@ -13,10 +13,10 @@ use spawnfd_guard::process::is_proc_foreign;
 
 use super::channel::CallError;
 use super::image;
-use super::parked::ParkedProcess;
+use super::parked::{NotParked, ParkedProcess};
 use super::recipe::Recipe;
 use super::sandbox_command::SandboxCommand;
-use super::start::{NotParked, PROBE_PREFIX, SandboxProbe};
+use super::start::{PROBE_PREFIX, SandboxProbe};
 use crate::cold_reason::ColdReason;
 use crate::error::errno;
 use crate::host::authority::Reach;

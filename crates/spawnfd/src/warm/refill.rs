@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Mode;
-use super::entry::{ParkedHandle, WarmEntry};
+use super::entry::WarmEntry;
 use super::fork::ForkedChildren;
 use super::leased::LeasedProcess;
-use super::parked::{ParkedOrigin, ParkedProcess};
+use super::parked::{NotParked, ParkedHandle, ParkedOrigin, ParkedProcess};
 use super::parking::ParkTarget;
 use super::recipe::{Recipe, can_park};
 use super::spare::MemoryFinding;
-use super::start::NotParked;
 use super::state::WarmState;
 use super::wire::Page;
 use crate::cold_reason::ColdReason;

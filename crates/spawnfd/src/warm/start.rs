@@ -16,7 +16,7 @@ use super::caller::CallerState;
 use super::channel::{CallError, Channel};
 use super::entry_point::{EntryPoint, ModuleNames};
 use super::image::object_file;
-use super::parked::{MADE_DEFAULT, ParkedOrigin, ParkedProcess};
+use super::parked::{MADE_DEFAULT, NotParked, ParkedOrigin, ParkedProcess};
 use super::recipe::Recipe;
 use super::referent::Referent;
 use super::watch::ExecTime;
@@ -46,15 +46,6 @@ pub(super) const PROBE_PREFIX: &str = "/proc/self/fd/./";
 /// The path prefix of the shared object that parks the program. No other file has a path of this form either. This matters because ld.so does not
 /// load the same path twice, even if it leads to another file.
 const OBJECT_PREFIX: &str = "/proc/self/./fd/";
-
-/// Why the keeper has not parked a program.
-#[derive(Debug)]
-pub(super) enum NotParked {
-    /// A resource is missing now; try again.
-    Temporary(ColdReason),
-    /// The program cannot be parked as it is.
-    Permanent(ColdReason),
-}
 
 impl ParkedProcess {
     /// Starts a process that parks. `starter` is the reach of the thread that started the calling thread.

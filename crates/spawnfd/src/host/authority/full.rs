@@ -176,11 +176,8 @@ impl Authority {
         if !self.reach.has_same_filters(&other.reach) {
             return Some(ColdReason::Seccomp);
         }
-        let namespaces = NAMESPACES.iter().zip(self.namespaces.iter().zip(&*other.namespaces));
-        namespaces
-            .filter(|(_, (one, another))| one != another)
-            .map(|_| ColdReason::Namespaces)
-            .next()
+        (self.namespaces != other.namespaces)
+            .then_some(ColdReason::Namespaces)
             .or((self.securebits != other.securebits).then_some(ColdReason::Securebits))
             .or((self.labels != other.labels).then_some(ColdReason::SecurityLabel))
             // If another thread starts the child, the child does not get the calling thread's pending label.

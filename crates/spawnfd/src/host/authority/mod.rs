@@ -24,9 +24,9 @@ mod reach;
 
 use std::sync::OnceLock;
 
-use spawnfd_sys::call;
-
 use marker::Marker;
+
+use super::features;
 
 pub(crate) use super::thread_status::remember_if_single_threaded;
 #[cfg(feature = "warm")]
@@ -37,11 +37,5 @@ pub(crate) use reach::Reach;
 /// Linux 7.0.
 fn threads_share_domains() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| {
-        let major = call::release().ok().and_then(|release| {
-            let digits = release.split(|byte| !byte.is_ascii_digit()).next()?;
-            str::from_utf8(digits).ok()?.parse::<u32>().ok()
-        });
-        major.is_none_or(|major| major >= 7)
-    })
+    *ANSWER.get_or_init(|| features::kernel_version().is_none_or(|(major, _)| major >= 7))
 }

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use spawnfd_sys::{Errno, abi, call};
 
-use super::{RunFd, RunState};
+use super::{RECHECK_INTERVAL, REPLACED, RunFd, RunState};
 use crate::error::{Error, Result, Stage};
 use crate::host::thread::SleepLengths;
-use crate::job::engine::{RECHECK_INTERVAL, REPLACED};
 use crate::job::{Output, Stop};
 use crate::tree::maintain_guard;
 

@@ -181,10 +181,12 @@ impl RunState {
         let drain = if open.is_empty() { Drain::Eof } else { Drain::Cut(holders(&open)) };
         let programs = if let Drain::Cut(holders) = &drain { programs(holders, &open) } else { Vec::new() };
         drop(open);
-        let tier = self.tier();
+        let tier = self.running.tier();
         // Without an end, the run has given up.
-        let program =
-            self.ended.is_none().then(|| leftovers::unkilled_program(self.pid(), &self.program, self.kill_refused));
+        let program = self
+            .ended
+            .is_none()
+            .then(|| leftovers::unkilled_program(self.running.id(), &self.program, self.kill_refused));
         let others = self.take_leftovers(programs);
         self.leave_terminal();
         let status_lost = self.ended.as_ref().is_some_and(|end| end.status.is_none());

@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::host::per_process::PerProcess;
 use crate::limiter::Permit;
 use crate::sandbox::SandboxDescriptor;
-use crate::tree::{Tier, Tree};
+use crate::tree::Tree;
 pub(super) use output::OutputSource;
 use program::Program;
 pub(super) use program::SharedProgram;
@@ -149,6 +149,12 @@ pub(crate) struct RunState {
     next_check: Option<Instant>,
 }
 
+/// The interval at which a thread checks whether the application has closed the descriptors that the thread watches.
+pub(super) const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The error text when the library can no longer watch a run.
+pub(super) const REPLACED: &str = "the application has closed or replaced a descriptor of the library";
+
 /// The first and the longest pause between two searches for processes that outlive the program, while the run leaves
 /// them time to end. Each pause is twice as long as the previous one.
 const LEFTOVER_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
@@ -250,23 +256,9 @@ impl RunState {
         Ok(state)
     }
 
-    pub(super) fn pid(&self) -> u32 {
-        self.running.id()
-    }
-
     /// The sources of the output, for a [reader](super::OutputReader).
     pub(super) fn sources(&self) -> [Weak<OutputSource>; 2] {
         self.outputs.each_ref().map(|source| source.as_ref().map(Arc::downgrade).unwrap_or_default())
-    }
-
-    /// The program and its tree, for a job's handle. `None` for a command in a shell.
-    pub(super) fn shared_program(&self) -> Option<SharedProgram> {
-        self.running.shared()
-    }
-
-    /// How far control of the process tree reaches.
-    pub(super) fn tier(&self) -> Tier {
-        self.running.tier()
     }
 
     /// The limits of commands, if the program is a shell.

@@ -2,7 +2,8 @@
 //! Tests of the spill file.
 
 use super::*;
-use crate::job::record::{Keep, Record, Stream};
+use crate::job::record::{Keep, Record};
+use crate::job::stream::Stream;
 use proptest::prelude::*;
 use spawnfd_tests::{deadline, isolated, scratch, skip};
 use std::fs;

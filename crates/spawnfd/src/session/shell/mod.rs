@@ -28,10 +28,7 @@ use crate::command::{Command, Stdio};
 use crate::error::{Errno, Error, Result, Stage, errno, from_io};
 use crate::host::descriptors::above_standard;
 use crate::host::per_process::PerProcess;
-use crate::job::{
-    Connections, EngineOrder, EventOptions, Events, Job, Output, Producer, Run, RunHandle, RunState, Source, adopt,
-    connect_events, start_job,
-};
+use crate::job::{Connections, EngineOrder, Job, Output, Producer, Run, RunHandle, RunState, Source, adopt, start_job};
 use crate::limiter::Permit;
 use crate::signal;
 use crate::tree::{Tier, TreeControl};
@@ -357,18 +354,8 @@ impl Shell {
         self.start_with(script, run, permits, |_| (None, ())).map(|(job, ())| job)
     }
 
-    /// Starts a command in the shell and also delivers its output as events.
-    pub(crate) fn start_command_events(
-        self: &Arc<Shell>,
-        script: &Script<'_>,
-        run: &Run,
-        permits: Vec<Permit>,
-        options: EventOptions,
-    ) -> Result<(Job, Events)> {
-        self.start_with(script, run, permits, connect_events(options))
-    }
-
-    fn start_with<E>(
+    /// Starts a command in the shell. `connect` creates what consumes the command's output.
+    pub(crate) fn start_with<E>(
         self: &Arc<Shell>,
         script: &Script<'_>,
         run: &Run,
