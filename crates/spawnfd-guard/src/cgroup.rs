@@ -6,9 +6,9 @@ use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::ffi::CStr;
 
-use crate::members::{SIGCONT, needs_continue};
+use crate::members::needs_continue;
 use crate::process::{Stat, each_entry};
-use crate::sys::{self, Errno, Fd};
+use crate::sys::{self, Errno, Fd, SIGCONT, SIGKILL};
 
 /// Kills all processes in a cgroup and in its descendant cgroups.
 ///
@@ -22,7 +22,7 @@ pub fn kill(dir: i32) {
 
 fn kill_frozen(dir: i32) {
     let _ = write(dir, c"cgroup.freeze", b"1");
-    signal(dir, 9);
+    signal(dir, SIGKILL);
     let _ = write(dir, c"cgroup.freeze", b"0");
 }
 

@@ -8,9 +8,9 @@
 
 use alloc::vec::Vec;
 
-use crate::members::{SIGCONT, SIGKILL, StoppedMembers, needs_continue};
-use crate::process::{self, Process, Stat, has_children_file};
-use crate::sys::{self, Fd};
+use crate::members::{StoppedMembers, needs_continue};
+use crate::process::{self, Process, Stat, descend, has_children_file};
+use crate::sys::{self, Fd, SIGCONT, SIGKILL};
 
 /// The helper process, and the tree's program.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Descendants {
         if self.has_ended() || (program.is_none() && !self.has_orphans()) {
             return Some(Vec::new());
         }
-        let mut found = self.below(program)?;
+        let mut found = below(self.helper.0, program)?;
         found.retain(|stat| Some(stat.process.pid) != program);
         Some(found)
     }
@@ -94,15 +94,11 @@ impl Descendants {
     /// Returns the running processes of the tree except the helper.
     pub fn all(&self) -> Vec<Stat> {
         let program = self.running_program();
-        if self.has_ended() && program.is_none() { Vec::new() } else { self.below(program).unwrap_or_default() }
-    }
-
-    /// Returns the running processes below the helper and the program. In a pid namespace, the program is not a child of
-    /// the helper. `None` if /proc cannot be read.
-    fn below(&self, program: Option<i32>) -> Option<Vec<Stat>> {
-        let roots: Vec<i32> = [self.helper.0].into_iter().chain(program).collect();
-        let list = if has_children_file() { descend(&roots) } else { with_parents_in(&roots)? };
-        Some(list.into_iter().filter(|stat| stat.process.pid != self.helper.0 && stat.is_alive()).collect())
+        if self.has_ended() && program.is_none() {
+            Vec::new()
+        } else {
+            below(self.helper.0, program).unwrap_or_default()
+        }
     }
 
     /// The running children of the helper, at most `limit`.
@@ -172,10 +168,7 @@ impl Descendants {
         while !self.has_ended() {
             let alive = self.all();
             let now = sys::now();
-            if alive.len() <= 1 || stopped.stop_all(&alive) {
-                for member in &alive {
-                    member.process.signal(SIGKILL);
-                }
+            if stopped.stop_and_kill(&alive) {
                 // A process of the tree may have stopped the subreaper, which then reaps no process.
                 let _ = sys::signal(&self.helper.1, SIGCONT);
                 if sys::wait_for_end(self.helper.1.number(), 1.min(deadline.saturating_sub(now))) {
@@ -202,34 +195,23 @@ pub fn kill_own_descendants(milliseconds: u64) {
         if sys::wait_for_child(false) == Err(sys::Errno::ECHILD) || sys::now() >= deadline {
             return;
         }
-        let list = if has_children_file() { Some(descend(&[own])) } else { with_parents_in(&[own]) };
-        let mut alive = list.unwrap_or_default();
-        alive.retain(|stat| stat.process.pid != own && stat.is_alive());
-        if alive.len() <= 1 || stopped.stop_all(&alive) {
-            for member in &alive {
-                member.process.signal(SIGKILL);
-            }
-        }
+        stopped.stop_and_kill(&below(own, None).unwrap_or_default());
         sys::sleep(1);
     }
 }
 
-/// Reads the processes with these pids and all their descendants.
-fn descend(roots: &[i32]) -> Vec<Stat> {
-    let (mut found, mut pending): (Vec<Stat>, Vec<i32>) = (Vec::new(), roots.into());
-    while let Some(pid) = pending.pop() {
-        let Err(index) = found.binary_search_by_key(&pid, |stat| stat.process.pid) else { continue };
-        let Some(stat) = Stat::read(pid) else { continue };
-        found.insert(index, stat);
-        stat.each_child(|child| pending.push(child));
-    }
-    found
+/// Returns the running processes below the helper and the program. In a pid namespace, the program is not a child of the
+/// helper. `None` if /proc cannot be read.
+fn below(helper: i32, program: Option<i32>) -> Option<Vec<Stat>> {
+    let roots = [helper].into_iter().chain(program).collect();
+    let mut list = if has_children_file() { descend(roots, |_, _| ()) } else { with_parents_in(roots)? };
+    list.retain(|stat| stat.process.pid != helper && stat.is_alive());
+    Some(list)
 }
 
-/// The same as `descend`, on a kernel without CONFIG_PROC_CHILDREN. `None` if /proc cannot be read.
-fn with_parents_in(roots: &[i32]) -> Option<Vec<Stat>> {
+/// The same as [`descend`], on a kernel without CONFIG_PROC_CHILDREN. `None` if /proc cannot be read.
+fn with_parents_in(mut inside: Vec<i32>) -> Option<Vec<Stat>> {
     let mut list = process::all_processes()?;
-    let mut inside: Vec<i32> = roots.into();
     loop {
         let known = inside.len();
         for stat in &list {

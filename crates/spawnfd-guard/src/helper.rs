@@ -79,11 +79,12 @@ unsafe extern "C" fn main(arguments: *const usize) -> ! {
         let _ = sys::getpgid(sys::getppid()).and_then(|group| sys::set_foreground(0, group));
         sys::exit(0);
     }
-    sys::set_undumpable();
+    sys::set_dumpable(false);
     match role.unwrap_or(0) {
         b'i' => {
             sys::set_name(c"spawnfd-init");
-            sys::autoreap_children();
+            // The kernel then reaps the children as they end, so that none becomes a zombie.
+            sys::set_ignored(sys::SIGCHLD, true);
             ready();
             init::watch(OWNER, TABLE);
             sys::exit(0)

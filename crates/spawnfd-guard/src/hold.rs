@@ -19,7 +19,7 @@ use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::ffi::CStr;
 
-use crate::sys::{self, Errno, Words};
+use crate::sys::{self, Errno, SIGCHLD, SIGKILL, Words};
 
 /// The largest number of files in one message.
 pub const MAX_FILES: usize = 8;
@@ -33,16 +33,13 @@ pub const FILES_VARIABLE: &str = "__spawnfd_files";
 /// The number of the helper's socket. The files that it holds have higher numbers.
 const SOCKET: i32 = 9;
 
-const SIGKILL: i32 = 9;
-const SIGCHLD: i32 = 17;
-
 /// Starts the shell and serves it until it ends. The arguments are the number of the socket, the number of the helper's
 /// own file, and the shell's command line. Without arguments, exits: the owner checks that it can execute this program.
 pub fn run(arguments: &Words, mut environment: Words) -> ! {
     let mut numbers = arguments.iter().map_while(number);
     let (Some(socket), Some(image)) = (numbers.next(), numbers.next()) else { sys::exit(0) };
     let command = arguments.skip(2);
-    sys::set_dumpable();
+    sys::set_dumpable(true);
     sys::close(image);
     sys::set_close_on_exec(socket);
     let mut own = [0; 16];
@@ -121,7 +118,7 @@ fn serve(shell: i32, socket: i32, (first, last): (i32, i32)) -> ! {
     sys::close_range(0, SOCKET - 1);
     sys::close_range(SOCKET + 1, first - 1);
     sys::close_range(last + 1, i32::MAX);
-    let Ok(children) = sys::child_signals() else { end_shell(shell) };
+    let Ok(children) = sys::pending_signal(SIGCHLD) else { end_shell(shell) };
     loop {
         let [has_message, has_child] = sys::wait_for_any([SOCKET, children.number()], None);
         if has_child {
@@ -185,7 +182,7 @@ fn end_like(status: i32) -> ! {
         sys::exit(status >> 8 & 0xff);
     }
     // The shell has dumped core, if the system is configured so. The helper should not.
-    sys::set_undumpable();
+    sys::set_dumpable(false);
     sys::set_ignored(signal, false);
     sys::kill(sys::getpid(), signal);
     sys::set_signal_mask(!(1 << (signal - 1)));

@@ -3,12 +3,8 @@
 
 use alloc::vec::Vec;
 
-use crate::process::{Process, Stat, all_processes, has_children_file, sessions, ticks_now};
-use crate::sys;
-
-pub(crate) const SIGKILL: i32 = 9;
-pub(crate) const SIGCONT: i32 = 18;
-const SIGSTOP: i32 = 19;
+use crate::process::{Process, Stat, all_processes, descend, has_children_file, sessions, ticks_now};
+use crate::sys::{self, SIGCONT, SIGKILL, SIGSTOP};
 
 /// The number of members that an owner reports to its guard. A further member replaces the one that was reported first.
 pub const MAX_REPORTED: usize = 64;
@@ -276,7 +272,7 @@ fn candidates(trees: &mut [Members]) -> Option<Vec<Stat>> {
     }
     let processes = sessions()?;
     let of_session = |wanted: i32| processes.iter().filter(move |(_, session)| *session == wanted).map(|(pid, _)| *pid);
-    let (mut found, mut pending, mut seen): (Vec<Stat>, Vec<i32>, Vec<i32>) = Default::default();
+    let (mut pending, mut seen): (Vec<i32>, Vec<i32>) = Default::default();
     for Members { root, start_session, known, .. } in trees {
         pending.push(root.pid);
         pending.extend(known.iter().map(|known| known.pid));
@@ -285,17 +281,12 @@ fn candidates(trees: &mut [Members]) -> Option<Vec<Stat>> {
         pending.extend(of_session(*start_session).filter(|&pid| sys::getpgid(pid) == Ok(root.pid)));
         seen.extend([root.pid, *start_session]);
     }
-    while let Some(pid) = pending.pop() {
-        let Err(index) = found.binary_search_by_key(&pid, |stat| stat.process.pid) else { continue };
-        let Some(stat) = Stat::read(pid) else { continue };
-        found.insert(index, stat);
+    Some(descend(pending, |stat, pending| {
         if stat.session > 0 && !seen.contains(&stat.session) {
             seen.push(stat.session);
             pending.extend(of_session(stat.session));
         }
-        stat.each_child(|child| pending.push(child));
-    }
-    Some(found)
+    }))
 }
 
 fn find(list: &[Stat], process: Process) -> Option<&Stat> {
@@ -329,14 +320,8 @@ pub fn kill_trees(trees: &mut [Members], milliseconds: u64, mut found: impl FnMu
                 return !signalled_group;
             }
         }
-        // A search finds the children of a single member by the session, so the function need not stop that member.
-        if alive.len() == 1 || stopped.stop_all(&alive) {
-            for member in &alive {
-                member.process.signal(SIGKILL);
-            }
-            if now >= deadline {
-                return false;
-            }
+        if stopped.stop_and_kill(&alive) && now >= deadline {
+            return false;
         }
         sys::sleep(1);
     }
@@ -363,6 +348,18 @@ impl StoppedMembers {
         StoppedMembers { members: Vec::new(), started_at: now, new_at: now }
     }
 
+    /// Stops the members that `alive`, a search's result, shows running. Kills them once none can fork. Returns whether
+    /// it has killed them.
+    ///
+    /// A search finds the children of a single member, so the function need not stop that member.
+    pub(crate) fn stop_and_kill(&mut self, alive: &[Stat]) -> bool {
+        let can_kill = alive.len() <= 1 || self.stop_all(alive);
+        if can_kill {
+            alive.iter().for_each(|member| _ = member.process.signal(SIGKILL));
+        }
+        can_kill
+    }
+
     /// Sends SIGSTOP to the members that `alive`, a search's result, shows running. Returns `true` if the caller can
     /// kill the members: the search found no new member, and none can fork.
     ///
@@ -373,7 +370,7 @@ impl StoppedMembers {
     /// could continue the members again and again. Each new member extends this time, up to [`FORKING_MS`]: on a busy
     /// machine, a fork bomb has members that no search has found yet. A member that loses its parent and leaves its
     /// session before a search finds it is never found.
-    pub(crate) fn stop_all(&mut self, alive: &[Stat]) -> bool {
+    fn stop_all(&mut self, alive: &[Stat]) -> bool {
         let now = sys::now();
         let mut all_stopped = true;
         for member in alive {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads the entry of one process in /proc, and distinguishes the process from other processes with the same pid.
 
+use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::time::Duration;
@@ -165,16 +166,12 @@ impl Stat {
     /// Reads the entry of a process. Returns `None` if no process has the pid, or if /proc belongs to another pid
     /// namespace ([`is_proc_foreign`]).
     pub fn read(pid: i32) -> Option<Stat> {
-        let mut path = [0; 24];
-        if is_proc_foreign() {
-            return None;
-        }
-        Stat::read_at(sys::CWD, stat_path(&mut path, b"/proc/", pid)?)
+        if is_proc_foreign() { None } else { Stat::read_at(sys::CWD, &[b"/proc/", &digits(pid)?, b"/stat"]) }
     }
 
-    fn read_at(dir: i32, path: &CStr) -> Option<Stat> {
+    fn read_at(dir: i32, path: &[&[u8]]) -> Option<Stat> {
         let mut buffer = [0; 512];
-        let file = sys::open(dir, path, sys::READ).ok()?;
+        let file = sys::open(dir, &joined(path)?, sys::READ).ok()?;
         let length = sys::read(&file, &mut buffer).ok()?;
         Stat::parse(buffer.get(..length)?)
     }
@@ -300,31 +297,20 @@ fn parse_number(text: &[u8]) -> Option<u64> {
     if valid { text.iter().try_fold(0, digit) } else { None }
 }
 
-/// Writes `<prefix><pid>/stat` into `buffer`.
-fn stat_path<'a>(buffer: &'a mut [u8; 24], prefix: &[u8], pid: i32) -> Option<&'a CStr> {
-    let mut length = 0;
-    put(buffer, &mut length, prefix)?;
-    put_number(buffer, &mut length, pid)?;
-    put(buffer, &mut length, b"/stat\0")?;
-    CStr::from_bytes_with_nul(buffer.get(..length)?).ok()
+fn joined(path: &[&[u8]]) -> Option<CString> {
+    CString::new(path.concat()).ok()
 }
 
-fn put(buffer: &mut [u8], length: &mut usize, bytes: &[u8]) -> Option<()> {
-    buffer.get_mut(*length..*length + bytes.len())?.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-    *length += bytes.len();
-    Some(())
-}
-
-fn put_number(buffer: &mut [u8], length: &mut usize, pid: i32) -> Option<()> {
-    let mut digits = [0; 10];
+/// The decimal digits of a pid; `None` if the number is negative. The function does not use `core::fmt`, which would make
+/// the helper larger.
+fn digits(pid: i32) -> Option<Vec<u8>> {
     let mut left = u32::try_from(pid).ok()?;
-    let mut first = digits.len();
-    while left > 0 || first == digits.len() {
-        first -= 1;
-        *digits.get_mut(first)? = b'0' + (left % 10) as u8;
+    let mut digits = Vec::with_capacity(10);
+    while left > 0 || digits.is_empty() {
+        digits.insert(0, b'0' + (left % 10) as u8);
         left /= 10;
     }
-    put(buffer, length, digits.get(first..)?)
+    Some(digits)
 }
 
 /// Whether /proc is missing, or belongs to another pid namespace than the caller's.
@@ -375,12 +361,8 @@ impl Stat {
             let _ = children_of(self.process.pid, self.process.pid, &mut child);
             return;
         }
-        let (mut buffer, mut length) = ([0; 32], 0);
-        let path = put(&mut buffer, &mut length, b"/proc/")
-            .and_then(|()| put_number(&mut buffer, &mut length, self.process.pid))
-            .and_then(|()| put(&mut buffer, &mut length, b"/task\0"));
-        let path = path.and_then(|()| CStr::from_bytes_with_nul(buffer.get(..length)?).ok());
-        let Some(Ok(threads)) = path.map(|path| sys::open(sys::CWD, path, sys::DIRECTORY)) else { return };
+        let path = digits(self.process.pid).and_then(|pid| joined(&[b"/proc/", &pid, b"/task"]));
+        let Some(Ok(threads)) = path.map(|path| sys::open(sys::CWD, &path, sys::DIRECTORY)) else { return };
         each_entry(&threads, |name, _| {
             if let Some(thread) = parse_number(name.to_bytes()) {
                 let _ = children_of(self.process.pid, thread as i32, &mut child);
@@ -389,14 +371,22 @@ impl Stat {
     }
 }
 
+/// Reads the processes with these pids and all their descendants, sorted by pid. For each process, `more` can add pids.
+pub(crate) fn descend(mut pending: Vec<i32>, mut more: impl FnMut(&Stat, &mut Vec<i32>)) -> Vec<Stat> {
+    let mut found: Vec<Stat> = Vec::new();
+    while let Some(pid) = pending.pop() {
+        let Err(index) = found.binary_search_by_key(&pid, |stat| stat.process.pid) else { continue };
+        let Some(stat) = Stat::read(pid) else { continue };
+        found.insert(index, stat);
+        more(&stat, &mut pending);
+        stat.each_child(|child| pending.push(child));
+    }
+    found
+}
+
 fn children_of(pid: i32, thread: i32, child: &mut impl FnMut(i32)) -> Option<()> {
-    let (mut path, mut length) = ([0; 48], 0);
-    put(&mut path, &mut length, b"/proc/")?;
-    put_number(&mut path, &mut length, pid)?;
-    put(&mut path, &mut length, b"/task/")?;
-    put_number(&mut path, &mut length, thread)?;
-    put(&mut path, &mut length, b"/children\0")?;
-    let file = sys::open(sys::CWD, CStr::from_bytes_with_nul(path.get(..length)?).ok()?, sys::READ).ok()?;
+    let path = joined(&[b"/proc/", &digits(pid)?, b"/task/", &digits(thread)?, b"/children"])?;
+    let file = sys::open(sys::CWD, &path, sys::READ).ok()?;
     let mut buffer = [0; 4096];
     // The value of the digits read so far, because a read may end within a number.
     let mut value: Option<i32> = None;
@@ -425,9 +415,7 @@ pub fn all_processes() -> Option<Vec<Stat>> {
     let proc = sys::open(sys::CWD, c"/proc", sys::DIRECTORY).ok()?;
     each_entry(&proc, |name, _| {
         let Some(pid) = parse_number(name.to_bytes()) else { return };
-        let mut path = [0; 24];
-        let path = stat_path(&mut path, b"", pid as i32);
-        if let Some(stat) = path.and_then(|path| Stat::read_at(proc.number(), path)) {
+        if let Some(stat) = digits(pid as i32).and_then(|pid| Stat::read_at(proc.number(), &[&pid, b"/stat"])) {
             // /proc lists processes by pid. If one is out of order, insert it at the right index.
             let index = found.iter().rposition(|earlier| earlier.process.pid <= stat.process.pid);
             found.insert(index.map_or(0, |index| index + 1), stat);

@@ -15,7 +15,7 @@ const KILL_TIMEOUT_MS: u64 = 10_000;
 /// The helper does not reap before it has the pid. So the pid belongs to the program until the owner has opened a pidfd.
 pub fn reap_all(socket: i32, owner: i32) -> i32 {
     let mut owner = owner;
-    let Ok(children) = sys::child_signals() else { return 1 };
+    let Ok(children) = sys::pending_signal(sys::SIGCHLD) else { return 1 };
     let mut message = [0; 4];
     let program = match sys::wait_for_any([socket, owner], None) {
         [true, _] if sys::read_number(socket, &mut message) == Ok(message.len()) => i32::from_ne_bytes(message),

@@ -30,6 +30,17 @@ impl Errno {
     pub const ENOTEMPTY: Errno = Errno(39);
 }
 
+/// Ends a process, which cannot prevent it.
+pub const SIGKILL: i32 = 9;
+/// Asks a process to end.
+pub const SIGTERM: i32 = 15;
+/// Tells a parent that a child has ended or stopped.
+pub const SIGCHLD: i32 = 17;
+/// Continues a stopped process.
+pub const SIGCONT: i32 = 18;
+/// Stops a process, which cannot prevent it.
+pub const SIGSTOP: i32 = 19;
+
 /// The result of a system call.
 pub type Result<T> = core::result::Result<T, Errno>;
 
@@ -312,30 +323,9 @@ pub fn wait_for_any<const N: usize>(fds: [i32; N], milliseconds: Option<u64>) ->
     watched.map(|[_, events]| answer.is_ok() && events >> 16 & 1 != 0)
 }
 
-/// Makes the kernel reap the caller's children as they end, so that none becomes a zombie.
-pub fn autoreap_children() {
-    const SIGCHLD: usize = 17;
-    const SIG_IGN: usize = 1;
-    // The fields of the kernel's struct sigaction: handler, flags, restorer, mask.
-    let action = [SIG_IGN, 0, 0, 0];
-    // SAFETY: ignoring a signal runs no code.
-    let _ = unsafe { enter(number::RT_SIGACTION, [SIGCHLD, action.as_ptr() as usize, 0, 8, 0, 0]) };
-}
-
-/// A descriptor that is readable while a SIGCHLD is pending, which the caller has blocked. A read takes the signal.
-pub fn child_signals() -> Result<Fd> {
-    const SIGCHLD: u32 = 17;
-    pending_signal(SIGCHLD)
-}
-
-/// A descriptor that is readable while a SIGTERM is pending, which the caller has blocked. A read takes the signal.
-pub fn end_requests() -> Result<Fd> {
-    const SIGTERM: u32 = 15;
-    pending_signal(SIGTERM)
-}
-
+/// A descriptor that is readable while a signal is pending, which the caller has blocked. A read takes the signal.
 #[doc(alias = "signalfd")]
-fn pending_signal(signal: u32) -> Result<Fd> {
+pub fn pending_signal(signal: i32) -> Result<Fd> {
     const NONBLOCK_CLOEXEC: usize = 0o2004000;
     let mask: u64 = 1 << (signal - 1);
     // SAFETY: the kernel reads a signal set of 8 bytes.
@@ -467,16 +457,11 @@ pub fn set_name(name: &CStr) {
     let _ = unsafe { enter(number::PRCTL, [15, name.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Prevents other processes of the same user from tracing the caller and from copying its descriptors (pidfd_getfd).
-pub fn set_undumpable() {
+/// Permits or prevents that other processes of the same user trace the caller, copy its descriptors (pidfd_getfd), and
+/// open its entry in /proc.
+pub fn set_dumpable(dumpable: bool) {
     // SAFETY: PR_SET_DUMPABLE takes a number.
-    let _ = unsafe { enter(number::PRCTL, [4, 0, 0, 0, 0, 0]) };
-}
-
-/// Permits other processes of the same user to open the caller's entry in /proc.
-pub fn set_dumpable() {
-    // SAFETY: PR_SET_DUMPABLE takes a number.
-    let _ = unsafe { enter(number::PRCTL, [4, 1, 0, 0, 0, 0]) };
+    let _ = unsafe { enter(number::PRCTL, [4, usize::from(dumpable), 0, 0, 0, 0]) };
 }
 
 /// Sets the caller's signal mask. Bit n-1 of a mask stands for signal n. Returns the mask before.
@@ -598,18 +583,16 @@ pub fn exec(path: &CStr, arguments: &Words, environment: &Words) -> Errno {
 /// Creates a child with a copy of the caller's memory. The child's end sends SIGCONT to the caller. Returns 0 in the
 /// child.
 pub fn fork() -> Result<i32> {
-    const SIGCONT: usize = 18;
     // SAFETY: without CLONE_VM the child has memory of its own, and continues on a copy of the caller's stack.
-    unsafe { enter(number::CLONE, [SIGCONT, 0, 0, 0, 0, 0]) }.map(|pid| pid as i32)
+    unsafe { enter(number::CLONE, [SIGCONT as usize, 0, 0, 0, 0, 0]) }.map(|pid| pid as i32)
 }
 
 /// Lets the kernel send SIGCONT to the caller when the caller's parent, or the parent's thread that started the caller,
 /// ends.
 #[doc(alias = "PR_SET_PDEATHSIG")]
 pub fn continue_at_parent_death() {
-    const SIGCONT: usize = 18;
     // SAFETY: PR_SET_PDEATHSIG takes a number.
-    let _ = unsafe { enter(number::PRCTL, [1, SIGCONT, 0, 0, 0, 0]) };
+    let _ = unsafe { enter(number::PRCTL, [1, SIGCONT as usize, 0, 0, 0, 0]) };
 }
 
 /// Makes the caller, which leads no process group, the leader of a new session.
@@ -623,9 +606,8 @@ pub fn start_session() {
 /// in the child.
 pub fn fork_until_exec() -> Result<i32> {
     const CLONE_VFORK: usize = 0x4000;
-    const SIGCHLD: usize = 17;
     // SAFETY: without CLONE_VM the child has memory of its own, and continues on a copy of the caller's stack.
-    unsafe { enter(number::CLONE, [CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0]) }.map(|pid| pid as i32)
+    unsafe { enter(number::CLONE, [CLONE_VFORK | SIGCHLD as usize, 0, 0, 0, 0, 0]) }.map(|pid| pid as i32)
 }
 
 /// Ends the calling process.

@@ -11,8 +11,9 @@ use alloc::ffi::CString;
 use alloc::vec::Vec;
 
 use crate::descendants::Descendants;
-use crate::members::{Members, SIGCONT, SIGKILL};
+use crate::members::Members;
 use crate::process::{Process, Stat};
+use crate::sys::{SIGCONT, SIGKILL};
 use crate::table::{SLOTS, SlotState, TreeTable};
 use crate::{cgroup, members, sys};
 
@@ -42,7 +43,7 @@ pub fn watch(table: &TreeTable, owner: i32, ready: impl FnOnce()) {
         number: table.next_guard(),
         is_second: false,
         other: None,
-        requests: sys::end_requests().ok(),
+        requests: sys::pending_signal(sys::SIGTERM).ok(),
         orphans: Vec::new(),
     };
     if !guard.start_second() {
