@@ -5,26 +5,22 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use rustix::net::{SendFlags, send};
+use spawnfd::error::Errno;
+use spawnfd::internal::call;
 
 /// Borrows a descriptor that this process inherited.
 ///
 /// # Errors
 /// EBADF: the descriptor is closed, or this process itself opened it.
-pub fn inherited(number: i32) -> io::Result<BorrowedFd<'static>> {
-    let closed = || io::Error::from_raw_os_error(libc::EBADF);
-    if number < 0 || was_closed_at_start(number) {
-        return Err(closed());
-    }
-    // SAFETY: F_GETFD changes nothing, and fails with EBADF if the descriptor is not open.
-    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+pub fn inherited(number: i32) -> Result<BorrowedFd<'static>, Errno> {
     // This process opens all its descriptors with close-on-exec. An inherited descriptor cannot have that flag.
-    if flags < 0 || flags & libc::FD_CLOEXEC != 0 {
-        return Err(closed());
+    if was_closed_at_start(number) || call::descriptor_flags(number) != Ok(0) {
+        return Err(Errno::EBADF);
     }
     // SAFETY: the descriptor was open when the process began, and this process closes only descriptors that it
     // opened.
@@ -74,16 +70,6 @@ pub fn close_streams_closed_at_start() {
     }
 }
 
-/// Whether a signal is ignored.
-pub fn is_ignored(signal: i32) -> bool {
-    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: the call only reads the action; a zeroed sigaction is valid.
-    unsafe {
-        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
-        action.assume_init().sa_sigaction == libc::SIG_IGN
-    }
-}
-
 /// Makes this process ignore a signal.
 pub fn ignore(signal: i32) {
     // SAFETY: SIG_IGN installs no handler.
@@ -102,9 +88,8 @@ static CLOSED_STREAMS: AtomicU8 = AtomicU8::new(0);
 
 /// Records the state that Rust's runtime is about to change.
 extern "C" fn record_initial_state() {
-    SIGPIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
-    // SAFETY: F_GETFD changes nothing.
-    let is_closed = |stream: &i32| unsafe { libc::fcntl(*stream, libc::F_GETFD) } < 0;
+    SIGPIPE_WAS_IGNORED.store(call::is_ignored(libc::SIGPIPE as u32), Ordering::Relaxed);
+    let is_closed = |stream: &i32| call::descriptor_flags(*stream).is_err();
     let closed = (0..3).filter(is_closed).fold(0, |closed, stream| closed | 1 << stream);
     CLOSED_STREAMS.store(closed, Ordering::Relaxed);
 }
@@ -144,12 +129,8 @@ pub fn system() -> io::Result<[String; 2]> {
 }
 
 /// Returns the soft and hard value of a resource limit; `None` means unlimited.
-pub fn limit(resource: u32) -> io::Result<[Option<u64>; 2]> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the call fills in the structure.
-    if unsafe { libc::getrlimit(resource, &mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+pub fn limit(resource: u32) -> Result<[Option<u64>; 2], Errno> {
+    let limit = call::limit(resource)?;
     Ok([limit.rlim_cur, limit.rlim_max].map(|limit| Some(limit).filter(|limit| *limit != libc::RLIM_INFINITY)))
 }
 
@@ -175,68 +156,36 @@ pub enum Probe {
 }
 
 /// Performs a probe. Returns the call's result, or 0 if the call fails with the errno that proves the feature.
-pub fn probe(probe: Probe) -> io::Result<i64> {
-    let root = c"/".as_ptr();
+pub fn probe(probe: Probe) -> Result<usize, Errno> {
+    const HIGHEST: usize = u32::MAX as usize;
     // struct clone_args (Linux 5.7): flags first, cgroup last.
     let mut request = [0u64; 11];
     request[0] = 0x2_0000_0000;
     request[10] = i32::MAX as u64;
     // The action SECCOMP_RET_ERRNO. The probe asks seccomp(2) whether filters may return it.
     let action: u32 = 0x0005_0000;
+    let root = [libc::AT_FDCWD as usize, c"/".as_ptr() as usize, libc::X_OK as usize];
+    // The call, and the errno with which a kernel that has the call rejects the arguments.
+    let (number, args, rejection) = match probe {
+        Probe::Clone3 => (libc::SYS_clone3, [0; 3], Some(Errno::EINVAL)),
+        Probe::CloneIntoCgroup => {
+            (libc::SYS_clone3, [request.as_ptr() as usize, size_of_val(&request), 0], Some(Errno::EBADF))
+        }
+        Probe::CloseRange(flags) => (libc::SYS_close_range, [HIGHEST, HIGHEST, flags as usize], None),
+        Probe::Faccessat2 => (libc::SYS_faccessat2, root, None),
+        Probe::WipeOnFork => (libc::SYS_madvise, [0, 0, libc::MADV_WIPEONFORK as usize], None),
+        Probe::Landlock => (libc::SYS_landlock_create_ruleset, [0, 0, 1], None),
+        // The operation is SECCOMP_GET_ACTION_AVAIL.
+        Probe::Seccomp => (libc::SYS_seccomp, [2, 0, &raw const action as usize], None),
+        Probe::IoUring => (libc::SYS_io_uring_setup, [0; 3], Some(Errno::EFAULT)),
+    };
     // SAFETY: each call has invalid or empty arguments, so it changes nothing. Pointers are null, or valid until the
     // call returns. An old kernel may fork for CloneIntoCgroup, which is handled below.
-    let result = unsafe {
-        match probe {
-            Probe::Clone3 => libc::syscall(libc::SYS_clone3, 0usize, 0usize),
-            Probe::CloneIntoCgroup => libc::syscall(libc::SYS_clone3, request.as_ptr(), size_of_val(&request)),
-            Probe::CloseRange(flags) => libc::syscall(libc::SYS_close_range, u32::MAX, u32::MAX, flags),
-            Probe::Faccessat2 => {
-                libc::syscall(libc::SYS_faccessat2, libc::AT_FDCWD, root, libc::X_OK, libc::AT_EACCESS)
-            }
-            Probe::WipeOnFork => libc::syscall(libc::SYS_madvise, 0usize, 0usize, libc::MADV_WIPEONFORK),
-            Probe::Landlock => libc::syscall(libc::SYS_landlock_create_ruleset, 0usize, 0usize, 1u32),
-            // The operation is SECCOMP_GET_ACTION_AVAIL.
-            Probe::Seccomp => libc::syscall(libc::SYS_seccomp, 2u32, 0u32, &raw const action),
-            Probe::IoUring => libc::syscall(libc::SYS_io_uring_setup, 0u32, 0usize),
-        }
-    };
-    // The errno with which a kernel that has the call rejects the probe's arguments.
-    let expected = match probe {
-        Probe::Clone3 => libc::EINVAL,
-        Probe::CloneIntoCgroup => libc::EBADF,
-        Probe::IoUring => libc::EFAULT,
-        _ => 0,
-    };
-    if probe == Probe::CloneIntoCgroup && result >= 0 {
-        // A kernel that ignores the flag forked this process.
-        if result == 0 {
-            // SAFETY: this is the forked copy, which has done nothing else.
-            unsafe { libc::_exit(0) };
-        }
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    }
-    if result >= 0 {
-        return Ok(result);
-    }
-    let error = io::Error::last_os_error();
-    if error.raw_os_error() == Some(expected) { Ok(0) } else { Err(error) }
-}
-
-/// Returns the wait status of a reaped process. Since Linux 6.15 a pidfd keeps the status.
-///
-/// Uses PIDFD_GET_INFO with PIDFD_INFO_EXIT.
-pub fn status_of_reaped(pidfd: impl AsFd) -> io::Result<i32> {
-    // struct pidfd_info of Linux 6.15, 64 bytes: mask, cgroup id, pid, …, exit code.
-    let mut info = [0u32; 16];
-    const PIDFD_INFO_EXIT: u32 = 1 << 3;
-    info[0] = PIDFD_INFO_EXIT;
-    // _IOWR(0xFF, 11, struct pidfd_info)
-    const PIDFD_GET_INFO: libc::Ioctl = 0xc040_ff0b_u32 as libc::Ioctl;
-    // SAFETY: the kernel writes at most the 64 bytes that the request's number encodes.
-    let result = unsafe { libc::ioctl(pidfd.as_fd().as_raw_fd(), PIDFD_GET_INFO, info.as_mut_ptr()) };
-    match result {
-        0.. if info[0] & PIDFD_INFO_EXIT != 0 => Ok(info[15] as i32),
-        0.. => Err(io::Error::from_raw_os_error(libc::ENOTTY)),
-        _ => Err(io::Error::last_os_error()),
+    match unsafe { call::make(number as u32, args) } {
+        // A kernel that ignores the flag forked this process. The forked copy ends.
+        Ok(0) if probe == Probe::CloneIntoCgroup => call::exit(0),
+        Ok(_) if probe == Probe::CloneIntoCgroup => Err(Errno::EINVAL),
+        Err(errno) if rejection == Some(errno) => Ok(0),
+        result => result,
     }
 }

@@ -501,12 +501,22 @@ pub fn without_signal<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, E
 
 /// Whether `signal` has a handler in the calling task's table of handlers.
 pub fn has_handler(signal: u32) -> Result<bool, Errno> {
+    handler(signal).map(|handler| handler > SIG_IGN)
+}
+
+/// Whether the calling task ignores `signal`.
+pub fn is_ignored(signal: u32) -> bool {
+    handler(signal) == Ok(SIG_IGN)
+}
+
+const SIG_IGN: usize = 1;
+
+/// The handler of a signal: an address, `SIG_IGN`, or 0 for the default disposition.
+fn handler(signal: u32) -> Result<usize, Errno> {
     let mut old = core::mem::MaybeUninit::<[usize; 4]>::zeroed();
     enter!(__NR_rt_sigaction, signal, core::ptr::null::<u8>(), old.as_mut_ptr(), size_of::<SignalSet>())?;
     // SAFETY: all-zero is a valid value, and struct sigaction is no larger.
-    let old = unsafe { old.assume_init() };
-    // SIG_DFL is 0, and SIG_IGN is 1.
-    Ok(old[0] > 1)
+    Ok(unsafe { old.assume_init() }[0])
 }
 
 /// Sets a signal to its default disposition in the calling task's table of handlers.

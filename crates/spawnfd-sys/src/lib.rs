@@ -36,7 +36,7 @@ pub use memory::{SharedWords, Stack, fork_generation, process_secret};
 #[cfg(feature = "std")]
 pub use passing::receive;
 pub use passing::{MAX_PASSED, receive_descriptors, receive_with_sender, send};
-pub use wait::{Ended, Used, reap_unsignalled, signal_that_ended, wait_pid, wait_pidfd};
+pub use wait::{Ended, Used, kept_status, reap_unsignalled, signal_that_ended, wait_pid, wait_pidfd};
 
 pub use linux_raw_sys::general as abi;
 pub use linux_raw_sys::prctl;

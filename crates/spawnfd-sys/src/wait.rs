@@ -143,6 +143,13 @@ struct PidfdInfo {
 
 const PIDFD_INFO_EXIT: u64 = 1 << 3;
 
+impl PidfdInfo {
+    /// The status of a process that has been reaped.
+    fn status(&self) -> Option<i32> {
+        (self.mask & PIDFD_INFO_EXIT != 0).then_some(self.exit_code)
+    }
+}
+
 /// The request PIDFD_GET_INFO: _IOWR(0xFF, 11, struct pidfd_info).
 const PIDFD_GET_INFO: u32 = 3 << 30 | (size_of::<PidfdInfo>() as u32) << 16 | 0xff << 8 | 11;
 
@@ -154,10 +161,8 @@ const REAPING: abi::__kernel_timespec = abi::__kernel_timespec { tv_sec: 1, tv_n
 /// The status is the exit code of the child's first thread, also if other threads ended later with other codes.
 fn status_of_reaped(pidfd: RawFd) -> Option<i32> {
     let first = info(pidfd);
-    if let Ok(PidfdInfo { mask, exit_code, .. }) = first
-        && mask & PIDFD_INFO_EXIT != 0
-    {
-        return Some(exit_code);
+    if let Some(status) = first.as_ref().ok().and_then(PidfdInfo::status) {
+        return Some(status);
     }
     match first {
         // The child still has its pid. It has ended, and another thread, or the kernel if SIGCHLD is ignored, is
@@ -167,7 +172,16 @@ fn status_of_reaped(pidfd: RawFd) -> Option<i32> {
         // The process is the child of another process, or the kernel lacks PIDFD_GET_INFO.
         _ => return None,
     }
-    info(pidfd).ok().filter(|info| info.mask & PIDFD_INFO_EXIT != 0).map(|info| info.exit_code)
+    info(pidfd).ok()?.status()
+}
+
+/// The status of a reaped process, which the pidfd keeps.
+///
+/// # Errors
+/// ENOTTY: a kernel before Linux 6.15, or the process has not been reaped. ESRCH: the process is being reaped.
+#[doc(alias = "PIDFD_INFO_EXIT")]
+pub fn kept_status(pidfd: RawFd) -> Result<i32, Errno> {
+    info(pidfd)?.status().ok_or(Errno::ENOTTY)
 }
 
 fn info(pidfd: RawFd) -> Result<PidfdInfo, Errno> {

@@ -162,7 +162,7 @@ pub mod internal {
     #[cfg(feature = "serde")]
     pub use crate::job::stored::Stored;
     pub use crate::session::side::{SavedState, SideState};
-    pub use spawnfd_sys::{Call, Calls};
+    pub use spawnfd_sys::{Call, Calls, call, kept_status};
 
     /// Lets `/bin/sh` run the program's file if the kernel does not know its format (ENOEXEC), as execvp(3) does.
     pub fn fall_back_to_shell(command: &mut crate::Command<'_>) {

@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use spawnfd_sys::{abi, call};
+
 /// The file behind a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum File {
@@ -30,7 +32,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Table {
     /// The flags of the caller's descriptors that a run names.
-    callers: BTreeMap<i32, i32>,
+    callers: BTreeMap<i32, u32>,
     /// The table starts with all descriptors of the caller.
     inherits: bool,
     /// The table starts with 0, 1 and 2.
@@ -47,7 +49,7 @@ impl Table {
     /// Creates the table of a run that names these descriptors. The call must precede the library's own descriptors of
     /// the run, because the run may name a number at which the library then opens one.
     pub(super) fn new(inherits: bool, has_streams: bool, named: impl Iterator<Item = i32>) -> Table {
-        let callers = named.filter_map(|number| Some((number, descriptor_flags(number)?))).collect();
+        let callers = named.filter_map(|number| Some((number, call::descriptor_flags(number).ok()?))).collect();
         Table { callers, inherits, has_streams, entries: BTreeMap::new(), closed: Vec::new(), at_exec: Vec::new() }
     }
 
@@ -62,7 +64,7 @@ impl Table {
         }
         let flags = self.callers.get(&number)?;
         let placed = self.inherits || self.has_streams && number <= 2;
-        let closes_at_exec = !placed || flags & libc::FD_CLOEXEC != 0 || is_in(&self.at_exec);
+        let closes_at_exec = !placed || flags & abi::FD_CLOEXEC != 0 || is_in(&self.at_exec);
         Some(Entry { file: File::Caller(number), placed, closes_at_exec })
     }
 
@@ -111,13 +113,6 @@ impl Table {
         }
         closed
     }
-}
-
-/// The flags of a descriptor of the caller; `None` if it is not open.
-pub(super) fn descriptor_flags(number: i32) -> Option<i32> {
-    // SAFETY: F_GETFD has no requirements.
-    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
-    (flags >= 0).then_some(flags)
 }
 
 #[cfg(test)]

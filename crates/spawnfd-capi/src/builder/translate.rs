@@ -18,7 +18,7 @@ use super::abi::*;
 use super::action::{ALL_CAPABILITIES, Action, CLOSE_RANGE_CLOEXEC, halves, words};
 use super::failure::{Failure, Translation};
 use super::search::Directory;
-use super::table::{Entry, File, Table, descriptor_flags};
+use super::table::{Entry, File, Table};
 
 /// The program of a run.
 #[derive(Clone, Debug)]
@@ -494,18 +494,10 @@ fn single_id(map: &[u8], outer: u32) -> Option<u32> {
 
 /// Whether the caller ignores all of these signals. The child then ignores them too.
 fn is_ignored(signals: u64) -> bool {
-    (1..=64).filter(|signal| signals >> (signal - 1) & 1 == 1).all(|signal| {
-        let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: sigaction writes the disposition to `action`, or fails and leaves it zero.
-        let disposition = unsafe {
-            libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
-            action.assume_init().sa_sigaction
-        };
-        disposition == libc::SIG_IGN
-    })
+    (1..=64).filter(|signal| signals >> (signal - 1) & 1 == 1).all(call::is_ignored)
 }
 
 /// Whether a descriptor of the caller is open.
 pub(super) fn is_open(number: i32) -> bool {
-    descriptor_flags(number).is_some()
+    call::descriptor_flags(number).is_ok()
 }

@@ -15,7 +15,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 use serde::Serialize;
 use spawnfd::command::FilterInstruction;
 use spawnfd::error::Errno;
-use spawnfd::internal::{Call, Calls};
+use spawnfd::internal::{Call, Calls, kept_status};
 use spawnfd::support::support;
 use spawnfd::{Child, Command, Stdio, Template};
 
@@ -147,7 +147,7 @@ static FEATURES: [Feature; 23] = [
         syscall(Probe::WipeOnFork)
     }),
     feature("Landlock", "5.13", "confining the program by a ruleset", Refused, || {
-        os::probe(Probe::Landlock).map(|version| format!("ABI {version}")).map_err(|e| why(&e))
+        os::probe(Probe::Landlock).map(|version| format!("ABI {version}")).map_err(named)
     }),
     feature("seccomp filter", "3.17", "confining the program by a filter", Refused, || {
         syscall(Probe::Seccomp).and_then(|_| filtered())
@@ -245,7 +245,7 @@ fn answer<T>(result: rustix::io::Result<T>) -> Answer {
 }
 
 fn syscall(probe: Probe) -> Answer {
-    os::probe(probe).map(|_| String::new()).map_err(|e| why(&e))
+    os::probe(probe).map(|_| String::new()).map_err(named)
 }
 
 /// Returns the errno's name and its usual meaning in these tests.
@@ -289,7 +289,7 @@ fn pidfd_info() -> Answer {
     let mut child = start(Command::new(own_path()?), |_| {})?;
     let pidfd = child.as_fd().try_clone_to_owned().map_err(|e| why(&e))?;
     let status = child.wait().map_err(|error| named(error.errno()))?;
-    let found = os::status_of_reaped(pidfd).map_err(|e| why(&e))?;
+    let found = kept_status(pidfd.as_raw_fd()).map_err(named)?;
     if ExitStatus::from_raw(found) == status { Ok(String::new()) } else { Err("returns a wrong status".to_owned()) }
 }
 
@@ -347,7 +347,7 @@ fn filtered() -> Answer {
 fn reflink() -> Answer {
     const LENGTH: usize = 4096;
     // A write beyond RLIMIT_FSIZE would kill this process with SIGXFSZ.
-    let [most, _] = os::limit(libc::RLIMIT_FSIZE).map_err(|e| why(&e))?;
+    let [most, _] = os::limit(libc::RLIMIT_FSIZE).map_err(named)?;
     if most.is_some_and(|most| most < LENGTH as u64) {
         return Err(named(Errno::EFBIG));
     }

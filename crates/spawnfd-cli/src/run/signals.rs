@@ -9,10 +9,11 @@ use std::process::ExitStatus;
 use libc::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use rustix::event::{PollFd, PollFlags, poll};
 use spawnfd::Child;
+use spawnfd::internal::call::is_ignored;
 
 use super::terminal::Terminal;
 use crate::failure::{Failure, reason};
-use crate::os::{is_ignored, make_default, on_signal, process_group};
+use crate::os::{make_default, on_signal, process_group};
 
 const WATCHED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
@@ -41,7 +42,7 @@ impl Signals {
         let mut sockets = Vec::new();
         let job_control = if terminal.is_some() { &JOB_CONTROL[..] } else { &[] };
         for &signal in WATCHED.iter().chain(job_control) {
-            if is_ignored(signal) {
+            if is_ignored(signal as u32) {
                 continue;
             }
             let failed = |e: std::io::Error| Failure::new(format!("cannot install signal handlers: {}", reason(&e)));
