@@ -33,18 +33,6 @@ pub(super) struct Config {
     pub(super) namespaces: u32,
 }
 
-/// The command that sets a key; `None` for an unknown key.
-fn command_of(key: u32) -> Option<u32> {
-    Some(match key {
-        PIDFD_CONFIG_KEY_PATH | PIDFD_CONFIG_KEY_NAME | PIDFD_CONFIG_KEY_SEARCH_PATH => PIDFD_CONFIG_SET_STRING,
-        PIDFD_CONFIG_KEY_EXEC_FD | PIDFD_CONFIG_KEY_CWD | PIDFD_CONFIG_KEY_CGROUP => PIDFD_CONFIG_SET_FD,
-        PIDFD_CONFIG_KEY_ARGV | PIDFD_CONFIG_KEY_ENVP => PIDFD_CONFIG_SET_STRINGS,
-        PIDFD_CONFIG_KEY_ACTIONS => PIDFD_CONFIG_SET_ACTIONS,
-        PIDFD_CONFIG_KEY_NAMESPACES => PIDFD_CONFIG_SET_FLAGS,
-        _ => return None,
-    })
-}
-
 impl Config {
     /// Performs one call of `spawnfd_builder_config`.
     ///
@@ -54,38 +42,40 @@ impl Config {
     /// # Safety
     /// `value` is 0 or the address of data as the command needs it.
     pub(super) unsafe fn set(&mut self, command: u32, key: u32, value: u64, aux: i32) -> Result<(), Errno> {
-        if command == PIDFD_CONFIG_RESET {
-            let is_known = key == PIDFD_CONFIG_KEY_ALL || command_of(key).is_some();
-            if !is_known || value != 0 || aux != 0 {
-                return Err(Errno::EINVAL);
-            }
-            self.reset(key);
-            return Ok(());
-        }
-        if command_of(key) != Some(command) {
-            return Err(Errno::EINVAL);
-        }
-        let unused_argument = match command {
-            PIDFD_CONFIG_SET_STRING | PIDFD_CONFIG_SET_STRINGS => aux != 0,
-            PIDFD_CONFIG_SET_FD | PIDFD_CONFIG_SET_FLAGS => value != 0,
-            _ => false,
-        };
-        if unused_argument {
-            return Err(Errno::EINVAL);
-        }
         // SAFETY: the caller guarantees the data of the command.
         unsafe {
-            match command {
-                PIDFD_CONFIG_SET_STRING => self.set_string(key, value),
-                PIDFD_CONFIG_SET_STRINGS => self.set_strings(key, value),
-                PIDFD_CONFIG_SET_ACTIONS => self.set_actions(value, aux),
-                PIDFD_CONFIG_SET_FD => self.set_descriptor(key, aux),
-                _ => self.set_namespaces(aux as u32),
+            match (command, key, value, aux) {
+                (PIDFD_CONFIG_RESET, _, 0, 0) => return self.reset(key),
+                (PIDFD_CONFIG_SET_STRING, PIDFD_CONFIG_KEY_PATH, _, 0) => {
+                    self.program = Some(Program::Path(path(value)?));
+                }
+                (PIDFD_CONFIG_SET_STRING, PIDFD_CONFIG_KEY_NAME, _, 0) => {
+                    self.program = Some(Program::Name(path(value)?));
+                }
+                (PIDFD_CONFIG_SET_STRING, PIDFD_CONFIG_KEY_SEARCH_PATH, _, 0) => {
+                    self.search_path = Some(copy::string(value, copy::MAX_STRING, Errno::E2BIG)?);
+                }
+                (PIDFD_CONFIG_SET_STRINGS, PIDFD_CONFIG_KEY_ARGV, _, 0) => {
+                    let argv = copy::strings(value)?;
+                    self.argv = Some(Some(argv).filter(|argv| !argv.is_empty()).ok_or(Errno::EINVAL)?);
+                }
+                (PIDFD_CONFIG_SET_STRINGS, PIDFD_CONFIG_KEY_ENVP, _, 0) => self.envp = Some(copy::strings(value)?),
+                (PIDFD_CONFIG_SET_ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, _, size) => self.set_actions(value, size)?,
+                (PIDFD_CONFIG_SET_FD, PIDFD_CONFIG_KEY_EXEC_FD, 0, fd) => {
+                    self.program = Some(Program::Descriptor(number(fd)?));
+                }
+                (PIDFD_CONFIG_SET_FD, PIDFD_CONFIG_KEY_CWD, 0, fd) => self.cwd = Some(number(fd)?),
+                (PIDFD_CONFIG_SET_FD, PIDFD_CONFIG_KEY_CGROUP, 0, fd) => self.cgroup = Some(number(fd)?),
+                (PIDFD_CONFIG_SET_FLAGS, PIDFD_CONFIG_KEY_NAMESPACES, 0, flags) if flags as u32 & !NAMESPACES == 0 => {
+                    self.namespaces = flags as u32;
+                }
+                _ => return Err(Errno::EINVAL),
             }
         }
+        Ok(())
     }
 
-    fn reset(&mut self, key: u32) {
+    fn reset(&mut self, key: u32) -> Result<(), Errno> {
         match key {
             PIDFD_CONFIG_KEY_ALL => *self = Config::default(),
             PIDFD_CONFIG_KEY_PATH => _ = self.program.take_if(|program| matches!(program, Program::Path(_))),
@@ -97,33 +87,8 @@ impl Config {
             PIDFD_CONFIG_KEY_ACTIONS => self.actions.clear(),
             PIDFD_CONFIG_KEY_CWD => self.cwd = None,
             PIDFD_CONFIG_KEY_CGROUP => self.cgroup = None,
-            _ => self.namespaces = 0,
-        }
-    }
-
-    /// # Safety
-    /// `value` is 0 or the address of a C string.
-    unsafe fn set_string(&mut self, key: u32, value: u64) -> Result<(), Errno> {
-        if key == PIDFD_CONFIG_KEY_SEARCH_PATH {
-            // SAFETY: the caller guarantees the string.
-            self.search_path = Some(unsafe { copy::string(value, copy::MAX_STRING, Errno::E2BIG) }?);
-            return Ok(());
-        }
-        // SAFETY: the caller guarantees the string.
-        let name = unsafe { path(value) }?;
-        self.program = Some(if key == PIDFD_CONFIG_KEY_PATH { Program::Path(name) } else { Program::Name(name) });
-        Ok(())
-    }
-
-    /// # Safety
-    /// `value` is 0, or the address of pointers to C strings, the last one NULL.
-    unsafe fn set_strings(&mut self, key: u32, value: u64) -> Result<(), Errno> {
-        // SAFETY: the caller guarantees the strings.
-        let strings = unsafe { copy::strings(value) }?;
-        match key {
-            PIDFD_CONFIG_KEY_ARGV if strings.is_empty() => return Err(Errno::EINVAL),
-            PIDFD_CONFIG_KEY_ARGV => self.argv = Some(strings),
-            _ => self.envp = Some(strings),
+            PIDFD_CONFIG_KEY_NAMESPACES => self.namespaces = 0,
+            _ => return Err(Errno::EINVAL),
         }
         Ok(())
     }
@@ -151,26 +116,6 @@ impl Config {
             store(index as i32);
             errno
         })?;
-        Ok(())
-    }
-
-    fn set_descriptor(&mut self, key: u32, number: i32) -> Result<(), Errno> {
-        if number < 0 {
-            return Err(Errno::EBADF);
-        }
-        match key {
-            PIDFD_CONFIG_KEY_EXEC_FD => self.program = Some(Program::Descriptor(number)),
-            PIDFD_CONFIG_KEY_CWD => self.cwd = Some(number),
-            _ => self.cgroup = Some(number),
-        }
-        Ok(())
-    }
-
-    fn set_namespaces(&mut self, flags: u32) -> Result<(), Errno> {
-        if flags & !NAMESPACES != 0 {
-            return Err(Errno::EINVAL);
-        }
-        self.namespaces = flags;
         Ok(())
     }
 
@@ -223,6 +168,14 @@ impl Config {
         let namespaces = reader.number()? as u32;
         Some(Config { program, search_path, argv, envp, actions, cwd, cgroup, namespaces })
     }
+}
+
+/// Checks the number of a descriptor.
+///
+/// # Errors
+/// EBADF: the number is negative.
+fn number(fd: i32) -> Result<i32, Errno> {
+    if fd < 0 { Err(Errno::EBADF) } else { Ok(fd) }
 }
 
 /// Copies the path or the name of a program.
