@@ -123,21 +123,18 @@ pub(super) unsafe fn copy_all(address: u64, count: u32, size: u32) -> Result<Vec
     (0..count as usize).map(copy).collect()
 }
 
-/// The values that the members of an action may have.
-struct Members {
-    fd: RangeInclusive<i32>,
-    newfd: RangeInclusive<i32>,
-    has_arg: bool,
-    flags: u32,
-}
-
-/// The values of the members of an action of this type; `None` for an unknown type.
-fn members(kind: u32) -> Option<Members> {
+/// Checks the members of an action, but not the data at its `arg`.
+///
+/// # Errors
+/// EINVAL.
+fn check(raw: &SpawnAction) -> Result<(), Errno> {
     const UNUSED: RangeInclusive<i32> = 0..=0;
     const NUMBER: RangeInclusive<i32> = 0..=i32::MAX;
     const ANY: RangeInclusive<i32> = i32::MIN..=i32::MAX;
     const FILTER_FLAGS: u32 = (libc::SECCOMP_FILTER_FLAG_LOG | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW) as u32;
-    let (fd, newfd, has_arg, flags) = match kind {
+    let SpawnAction { r#type, flags, fd, newfd, arg, reserved } = *raw;
+    // The values that the members may have in an action of this type.
+    let (numbers, second_numbers, has_arg, known_flags) = match r#type {
         SPAWN_ACTION_CLOSE
         | SPAWN_ACTION_FCHDIR
         | SPAWN_ACTION_SETPGID
@@ -169,24 +166,14 @@ fn members(kind: u32) -> Option<Members> {
         SPAWN_ACTION_SETSID | SPAWN_ACTION_NO_NEW_PRIVS | SPAWN_ACTION_KEEP_CAPS | SPAWN_ACTION_DENY_SETGROUPS => {
             (UNUSED, UNUSED, false, 0)
         }
-        _ => return None,
+        _ => return Err(Errno::EINVAL),
     };
-    Some(Members { fd, newfd, has_arg, flags })
-}
-
-/// Checks the members of an action, but not the data at its `arg`.
-///
-/// # Errors
-/// EINVAL.
-fn check(raw: &SpawnAction) -> Result<(), Errno> {
-    let SpawnAction { flags, fd, newfd, arg, .. } = *raw;
-    let Some(members) = members(raw.r#type) else { return Err(Errno::EINVAL) };
-    let are_in_range = members.fd.contains(&fd)
-        && members.newfd.contains(&newfd)
-        && (members.has_arg || arg == 0)
-        && flags & !members.flags == 0
-        && raw.reserved == 0;
-    let is_valid = match raw.r#type {
+    let are_in_range = numbers.contains(&fd)
+        && second_numbers.contains(&newfd)
+        && (has_arg || arg == 0)
+        && flags & !known_flags == 0
+        && reserved == 0;
+    let is_valid = match r#type {
         SPAWN_ACTION_DUP2 => fd != newfd || flags == 0,
         SPAWN_ACTION_OPEN => fd >= 0 || fd == libc::AT_FDCWD,
         SPAWN_ACTION_CLOSE_RANGE => fd as u32 <= newfd as u32,
