@@ -5,6 +5,7 @@ use core::mem::offset_of;
 use core::ops::RangeInclusive;
 use std::ffi::CStr;
 
+use serde::{Deserialize, Serialize};
 use spawnfd::internal::killed_calls;
 use spawnfd_sys::{Errno, abi, call};
 
@@ -32,13 +33,18 @@ const SCHED_ATTR_SIZES: [usize; 2] = [48, 56];
 /// The largest affinity mask, in bytes: 8192 CPUs.
 const MAX_AFFINITY: usize = 1024;
 
-/// An action, and a copy of the data at its `arg`.
+/// The members of an action, and a copy of the data at its `arg`.
 ///
 /// The data is: a signal set, 8 bytes. For OPEN, `struct open_how` and then the path. For a path or a map, the string
 /// without its NUL. Otherwise the struct or array. An action whose `arg` is a number has no data.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Action {
-    pub(super) raw: SpawnAction,
+    /// `SPAWN_ACTION_*`.
+    pub(super) kind: u32,
+    pub(super) flags: u32,
+    pub(super) fd: i32,
+    pub(super) newfd: i32,
+    pub(super) arg: u64,
     pub(super) data: Vec<u8>,
 }
 
@@ -54,13 +60,14 @@ impl Action {
         check(&raw)?;
         // SAFETY: the caller guarantees the data.
         let data = unsafe { copy_data(&raw) }?;
-        Ok(Action { raw, data })
+        let SpawnAction { r#type: kind, flags, fd, newfd, arg, .. } = raw;
+        Ok(Action { kind, flags, fd, newfd, arg, data })
     }
 
     /// The number of the descriptor that the action uses, if it uses one.
     pub(super) fn descriptor(&self) -> Option<i32> {
         let uses_descriptor = matches!(
-            self.raw.r#type,
+            self.kind,
             SPAWN_ACTION_CLOSE
                 | SPAWN_ACTION_DUP2
                 | SPAWN_ACTION_FCHDIR
@@ -70,7 +77,7 @@ impl Action {
                 | SPAWN_ACTION_SETNS
                 | SPAWN_ACTION_LANDLOCK
         );
-        uses_descriptor.then_some(self.raw.fd)
+        uses_descriptor.then_some(self.fd)
     }
 }
 

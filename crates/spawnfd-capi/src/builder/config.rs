@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 
+use serde::{Deserialize, Serialize};
 use spawnfd_sys::Errno;
 
 use super::abi::*;
@@ -10,7 +11,7 @@ use super::action::{self, Action, NAMESPACES};
 use crate::copy;
 
 /// The program of a builder. A builder has at most one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum Program {
     /// A path.
     Path(CString),
@@ -21,7 +22,7 @@ pub(super) enum Program {
 }
 
 /// The values of all keys.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Config {
     pub(super) program: Option<Program>,
     pub(super) search_path: Option<CString>,
@@ -121,52 +122,13 @@ impl Config {
 
     /// Encodes the configuration for a record.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::default();
-        match &self.program {
-            None => writer.number(0),
-            Some(Program::Path(path)) => writer.number(1).bytes(path.as_bytes()),
-            Some(Program::Name(name)) => writer.number(2).bytes(name.as_bytes()),
-            Some(Program::Descriptor(number)) => writer.number(3).number(*number as u64),
-        };
-        writer.strings(self.search_path.as_ref().map(std::slice::from_ref));
-        writer.strings(self.argv.as_deref()).strings(self.envp.as_deref());
-        writer.number(self.actions.len() as u64);
-        for Action { raw, data } in &self.actions {
-            let SpawnAction { r#type, flags, fd, newfd, arg, .. } = *raw;
-            writer.number(r#type.into()).number(flags.into()).number(fd as u64).number(newfd as u64);
-            writer.number(arg).bytes(data);
-        }
-        writer.number(self.cwd.map_or(u64::MAX, |number| number as u64));
-        writer.number(self.cgroup.map_or(u64::MAX, |number| number as u64)).number(self.namespaces.into());
-        writer.0
+        // Only a value that cannot tell its length has no encoding.
+        postcard::to_extend(self, Vec::new()).unwrap_or_default()
     }
 
     /// Decodes the contents of a record. `None` if this version of the library has not encoded them.
     pub(super) fn decode(contents: &[u8]) -> Option<Config> {
-        let mut reader = Reader(contents);
-        let program = match reader.number()? {
-            0 => None,
-            1 => Some(Program::Path(reader.string()?)),
-            2 => Some(Program::Name(reader.string()?)),
-            _ => Some(Program::Descriptor(reader.number()? as i32)),
-        };
-        let search_path = reader.strings()?.and_then(|mut strings| strings.pop());
-        let (argv, envp) = (reader.strings()?, reader.strings()?);
-        let mut actions = Vec::new();
-        for _ in 0..reader.number()? {
-            let raw = SpawnAction {
-                r#type: reader.number()? as u32,
-                flags: reader.number()? as u32,
-                fd: reader.number()? as i32,
-                newfd: reader.number()? as i32,
-                arg: reader.number()?,
-                reserved: 0,
-            };
-            actions.push(Action { raw, data: reader.bytes()?.to_vec() });
-        }
-        let [cwd, cgroup] = [reader.number()?, reader.number()?].map(|number| i32::try_from(number).ok());
-        let namespaces = reader.number()? as u32;
-        Some(Config { program, search_path, argv, envp, actions, cwd, cgroup, namespaces })
+        postcard::from_bytes(contents).ok()
     }
 }
 
@@ -191,74 +153,26 @@ pub(super) unsafe fn path(address: u64) -> Result<CString, Errno> {
     if path.is_empty() { Err(Errno::ENOENT) } else { Ok(path) }
 }
 
-/// Appends numbers and strings of bytes.
-#[derive(Default)]
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn number(&mut self, number: u64) -> &mut Self {
-        self.0.extend(number.to_ne_bytes());
-        self
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        self.number(bytes.len() as u64);
-        self.0.extend(bytes);
-        self
-    }
-
-    fn strings(&mut self, strings: Option<&[CString]>) -> &mut Self {
-        self.number(strings.map_or(u64::MAX, |strings| strings.len() as u64));
-        for string in strings.unwrap_or_default() {
-            self.bytes(string.as_bytes());
-        }
-        self
-    }
-}
-
-/// Reads what a [`Writer`] has written. Each function returns `None` at the end.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn number(&mut self) -> Option<u64> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_ne_bytes(*number))
-    }
-
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        let length = usize::try_from(self.number()?).ok()?;
-        let (bytes, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(bytes)
-    }
-
-    fn string(&mut self) -> Option<CString> {
-        CString::new(self.bytes()?).ok()
-    }
-
-    fn strings(&mut self) -> Option<Option<Vec<CString>>> {
-        match self.number()? {
-            u64::MAX => Some(None),
-            count => (0..count).map(|_| self.string()).collect::<Option<Vec<_>>>().map(Some),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_configuration_survives_its_encoding() {
-        let raw =
-            SpawnAction { r#type: SPAWN_ACTION_OPEN, fd: libc::AT_FDCWD, newfd: 7, arg: 1 << 40, ..Default::default() };
+        let action = |data: &[u8]| Action {
+            kind: SPAWN_ACTION_OPEN,
+            flags: 0,
+            fd: libc::AT_FDCWD,
+            newfd: 7,
+            arg: 1 << 40,
+            data: data.to_vec(),
+        };
         let whole = Config {
             program: Some(Program::Name(c"cat".to_owned())),
             search_path: Some(c"".to_owned()),
             argv: Some(vec![c"cat".to_owned(), c"".to_owned()]),
             envp: Some(Vec::new()),
-            actions: vec![Action { raw, data: vec![1, 2, 3] }, Action { raw, data: Vec::new() }],
+            actions: vec![action(&[1, 2, 3]), action(&[])],
             cwd: Some(0),
             cgroup: Some(i32::MAX),
             namespaces: NAMESPACES,

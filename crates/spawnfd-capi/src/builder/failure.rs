@@ -77,7 +77,7 @@ impl Translation {
         }
         let origin = self.origins.get(error.action()?)?;
         let index = usize::try_from(origin.failed).ok()?;
-        let errno = match actions.get(index)?.raw.r#type {
+        let errno = match actions.get(index)?.kind {
             // The core refuses what the kernel refuses in the child.
             SPAWN_ACTION_SETGROUPS | SPAWN_ACTION_SETRESGID | SPAWN_ACTION_CAPABILITIES => Errno::EPERM,
             _ => error.errno(),

@@ -166,7 +166,7 @@ impl Translator<'_> {
         let (mut inner_user, mut inner_group, mut is_denied) = (None, None, false);
         let Some(maps) = self.run.actions.get(..3) else { return Err(Errno::EOPNOTSUPP) };
         for action in maps {
-            match action.raw.r#type {
+            match action.kind {
                 SPAWN_ACTION_DENY_SETGROUPS => is_denied = true,
                 SPAWN_ACTION_UID_MAP => inner_user = single_id(&action.data, user),
                 // Without this order, an unprivileged caller's map of groups fails.
@@ -206,10 +206,10 @@ impl Translator<'_> {
 
     /// Translates one action.
     fn action(&mut self, index: usize, action: &Action) -> Result<(), Stop> {
-        let SpawnAction { r#type, flags, fd, newfd, arg, .. } = action.raw;
+        let Action { kind, flags, fd, newfd, arg, .. } = *action;
         let at = index as i32;
         let text = || OsStr::from_bytes(&action.data);
-        match r#type {
+        match kind {
             SPAWN_ACTION_CLOSE => {
                 match self.table.get(fd) {
                     Some(entry) if entry.placed => self.to.add(at, |command| _ = command.close(fd)),
@@ -272,7 +272,7 @@ impl Translator<'_> {
                 let [signals] = words(&action.data);
                 self.default_signals &= !signals;
                 self.ignored_signals &= !signals;
-                if r#type == SPAWN_ACTION_SIGDEFAULT {
+                if kind == SPAWN_ACTION_SIGDEFAULT {
                     self.default_signals |= signals;
                 } else {
                     self.ignored_signals |= signals;
@@ -342,7 +342,7 @@ impl Translator<'_> {
     }
 
     fn duplicate(&mut self, at: i32, action: &Action) -> Result<(), Stop> {
-        let SpawnAction { flags, fd, newfd, .. } = action.raw;
+        let Action { flags, fd, newfd, .. } = *action;
         match self.open(fd)? {
             Entry { placed: false, file: File::Caller(callers), .. } => {
                 self.to.add(at, |command| _ = command.descriptor(borrow(callers), newfd));
@@ -356,7 +356,7 @@ impl Translator<'_> {
 
     fn open_file(&mut self, at: i32, action: &Action) -> Result<(), Stop> {
         const HOW: usize = size_of::<OpenHow>();
-        let SpawnAction { fd, newfd, .. } = action.raw;
+        let Action { fd, newfd, .. } = *action;
         let [flags, mode, resolve] = words(&action.data);
         let path = OsStr::from_bytes(action.data.get(HOW..).unwrap_or_default());
         let how = OpenHow::new(flags).mode(mode).resolve(resolve);
@@ -391,8 +391,8 @@ impl Translator<'_> {
 
     /// Keeps the supplementary groups at a change of user ids. Otherwise the core would clear root's groups.
     fn keep_groups(&mut self, at: i32) {
-        let sets_groups = |action: &Action| action.raw.r#type == SPAWN_ACTION_SETGROUPS;
-        let sets_users = |action: &Action| action.raw.r#type == SPAWN_ACTION_SETRESUID;
+        let sets_groups = |action: &Action| action.kind == SPAWN_ACTION_SETGROUPS;
+        let sets_users = |action: &Action| action.kind == SPAWN_ACTION_SETRESUID;
         let is_later = self.run.actions.iter().take(at as usize).any(sets_users);
         let is_root = call::ids()[1] == 0;
         if !is_root
@@ -413,7 +413,7 @@ impl Translator<'_> {
     /// capabilities for a later CAPABILITIES.
     fn keep_capabilities(&self, index: usize) -> Result<(), Stop> {
         let later = self.run.actions.get(index + 1..).unwrap_or_default();
-        let last = |kind: u32| later.iter().rposition(|action| action.raw.r#type == kind);
+        let last = |kind: u32| later.iter().rposition(|action| action.kind == kind);
         match (last(SPAWN_ACTION_SETRESUID), last(SPAWN_ACTION_CAPABILITIES)) {
             (None, _) => Ok(()),
             (Some(user), Some(capabilities)) if user < capabilities => Ok(()),
