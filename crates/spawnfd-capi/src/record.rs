@@ -10,14 +10,14 @@
 //! A process with a copy can write an earlier record back, whose code is valid. For a template there is no earlier
 //! record: the file is sealed after its only write. The owner of a builder remembers the [`Version`] of its last write.
 
-use core::ffi::CStr;
 use core::hash::Hash;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FileType, MemfdFlags, SealFlags, Stat};
+use rustix::fs::{FileType, SealFlags, Stat};
+use rustix::io::FdFlags;
 use siphasher::sip128::{Hasher128, SipHasher24};
-use spawnfd::internal::killed_calls;
-use spawnfd_sys::{Call, Errno, abi, call, prctl};
+use spawnfd::internal::{create_memfd, killed_calls, seal_memfd};
+use spawnfd_sys::{Errno, abi, call, prctl};
 
 use crate::errno;
 
@@ -45,10 +45,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn name(self) -> &'static CStr {
+    fn name(self) -> &'static str {
         match self {
-            Kind::Template => c"spawn_template",
-            Kind::Builder => c"spawn_builder",
+            Kind::Template => "spawn_template",
+            Kind::Builder => "spawn_builder",
         }
     }
 }
@@ -70,28 +70,20 @@ pub fn code(value: impl Hash) -> Result<[u8; CODE], Errno> {
     Ok(hasher.finish128().as_bytes())
 }
 
-/// Encodes the credentials of the calling thread: its process, ids, capabilities, securebits and groups. Their number
-/// comes first.
+/// A code over the credentials of the calling thread: its process, ids, capabilities, securebits and groups. The text
+/// distinguishes it from the codes of records.
 ///
 /// The process is part of the credentials because a child of vfork(2) shares this memory and its secret.
-fn credentials() -> Vec<u8> {
-    let process = call::getpid().map_or(0, |pid| pid as u64);
-    let capabilities = call::capabilities().unwrap_or([u64::MAX; 3]);
-    let securebits = call::prctl(prctl::PR_GET_SECUREBITS, 0, 0).map_or(u64::MAX, |bits| bits as u64);
-    let mut few = [0; 64];
-    let mut many = Vec::new();
-    let groups = match call::groups(&mut few) {
-        Ok(count) => &few[..count],
-        Err(_) => {
-            many.resize(1 << 16, 0);
-            let count = call::groups(&mut many).unwrap_or(0);
-            &many[..count]
-        }
-    };
-    let ids = call::ids().into_iter().chain(call::file_ids(killed_calls())).chain(groups.iter().copied());
-    let count = groups.len() as u64;
-    let numbers = [count, process, securebits].into_iter().chain(capabilities).chain(ids.map(u64::from));
-    numbers.flat_map(u64::to_le_bytes).collect()
+fn credentials() -> Result<[u8; CODE], Errno> {
+    let mut groups = vec![0; 64];
+    let count = call::groups(&mut groups).or_else(|_| {
+        groups.resize(1 << 16, 0);
+        call::groups(&mut groups)
+    });
+    groups.truncate(count.unwrap_or(0));
+    let ids = (call::ids(), call::file_ids(killed_calls()), groups);
+    let securebits = call::prctl(prctl::PR_GET_SECUREBITS, 0, 0);
+    code(("credentials", call::getpid(), ids, call::capabilities(), securebits))
 }
 
 /// Creates a record that no process can change.
@@ -99,28 +91,21 @@ fn credentials() -> Vec<u8> {
 /// # Errors
 /// EMFILE, ENFILE, ENOMEM, ENOSYS (no memfd_create).
 pub fn create_sealed(kind: Kind, body: &[u8], close_on_exec: bool) -> Result<OwnedFd, Errno> {
-    let file = create(kind, close_on_exec)?;
+    let file = create(kind)?;
     write(file.as_fd(), kind, body)?;
-    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(&file, seals).map_err(errno::of)?;
+    seal_memfd(&file, false)?;
+    if !close_on_exec {
+        rustix::io::fcntl_setfd(&file, FdFlags::empty()).map_err(errno::of)?;
+    }
     Ok(file)
 }
 
-/// Creates a record without contents. [`write`] fills it.
+/// Creates a record without contents, close-on-exec. [`write`] fills it.
 ///
 /// # Errors
 /// EMFILE, ENFILE, ENOMEM, ENOSYS (no memfd_create). EPERM: a filter refuses memfd_create(2), or kills for it.
-pub fn create(kind: Kind, close_on_exec: bool) -> Result<OwnedFd, Errno> {
-    killed_calls().refuse(Call::MemfdCreate).map_err(|_| Errno::EPERM)?;
-    let close_on_exec = if close_on_exec { MemfdFlags::CLOEXEC } else { MemfdFlags::empty() };
-    let flags = MemfdFlags::ALLOW_SEALING | close_on_exec;
-    // With the sysctl vm.memfd_noexec = 2, the kernel refuses memfds without NOEXEC_SEAL.
-    let created = match rustix::fs::memfd_create(kind.name(), flags | MemfdFlags::NOEXEC_SEAL) {
-        // Linux before 6.3.
-        Err(rustix::io::Errno::INVAL) => rustix::fs::memfd_create(kind.name(), flags),
-        created => created,
-    };
-    created.map_err(errno::of)
+pub fn create(kind: Kind) -> Result<OwnedFd, Errno> {
+    create_memfd(kind.name(), false)
 }
 
 /// Replaces the contents of a record, and returns their version.
@@ -129,7 +114,7 @@ pub fn create(kind: Kind, close_on_exec: bool) -> Result<OwnedFd, Errno> {
 /// E2BIG: more than 8 MiB. EFBIG: RLIMIT_FSIZE is too low; the process gets no SIGXFSZ. EACCES: a process has sealed the
 /// record. All three leave the record unchanged. ENOSPC, ENOMEM: no memory.
 pub fn write(file: BorrowedFd<'_>, kind: Kind, body: &[u8]) -> Result<Version, Errno> {
-    let body = [&credentials(), body].concat();
+    let body = [&credentials()?[..], body].concat();
     let version = version(&rustix::fs::fstat(file).map_err(errno::of)?, kind, &body)?;
     let content = [&version.code[..], &body].concat();
     if content.len() as u64 > LONGEST {
@@ -182,7 +167,7 @@ pub fn read(fd: BorrowedFd<'_>, kind: Kind) -> Result<(Version, Vec<u8>), Errno>
     if differences != 0 {
         return Err(refusal(fd, kind));
     }
-    let body = body.strip_prefix(&*credentials()).ok_or(Errno::EACCES)?;
+    let body = body.strip_prefix(&credentials()?).ok_or(Errno::EACCES)?;
     Ok((version, body.to_vec()))
 }
 
@@ -193,7 +178,7 @@ fn refusal(fd: BorrowedFd<'_>, kind: Kind) -> Errno {
         return Errno::EINVAL;
     }
     let path = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
-    let name = [b"/memfd:", kind.name().to_bytes(), b" (deleted)"].concat();
+    let name = [b"/memfd:", kind.name().as_bytes(), b" (deleted)"].concat();
     // Without /proc, the name is unknown.
     match rustix::fs::readlinkat(rustix::fs::CWD, path, Vec::new()) {
         Ok(link) if link.to_bytes() != name => Errno::EINVAL,

@@ -153,6 +153,7 @@ pub mod internal {
     pub use crate::error::message::os_text;
     pub use crate::host::descriptors::CheckedFd;
     pub use crate::host::features::killed as killed_calls;
+    pub use crate::host::memfd::{create as create_memfd, seal as seal_memfd};
     pub use crate::host::per_process::PerProcess;
     pub use crate::host::thread::SleepLengths;
     pub use crate::idle::end_idle_threads;

@@ -191,7 +191,7 @@ fn open(flags: c_uint) -> Result<c_int, Errno> {
         return Err(Errno::EINVAL);
     }
     let mut versions = VERSIONS.lock();
-    let builder = record::create(Kind::Builder, true)?;
+    let builder = record::create(Kind::Builder)?;
     versions.keep(record::write(builder.as_fd(), Kind::Builder, &Config::default().encode())?);
     if flags & NONBLOCK != 0 {
         rustix::fs::fcntl_setfl(&builder, OFlags::RDWR | OFlags::NONBLOCK).map_err(errno::of)?;

@@ -81,7 +81,7 @@ mod tests {
     use crate::record::{self, Kind};
 
     fn written(versions: &mut Versions, body: &[u8]) -> (OwnedFd, Version) {
-        let file = record::create(Kind::Builder, true).unwrap();
+        let file = record::create(Kind::Builder).unwrap();
         let version = record::write(file.as_fd(), Kind::Builder, body).unwrap();
         versions.keep(version);
         (file, version)

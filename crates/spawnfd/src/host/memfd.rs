@@ -14,7 +14,7 @@ use crate::host::features;
 ///
 /// # Errors
 /// The errors of memfd_create(2). EACCES: `executable` is true, and the sysctl vm.memfd_noexec is 2.
-pub(crate) fn create(name: &str, executable: bool) -> Result<OwnedFd, Errno> {
+pub fn create(name: &str, executable: bool) -> Result<OwnedFd, Errno> {
     features::killed().refuse(Call::MemfdCreate)?;
     let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let execution = if executable { MemfdFlags::EXEC } else { MemfdFlags::NOEXEC_SEAL };
@@ -72,7 +72,7 @@ pub(crate) fn set_length(file: &OwnedFd, length: u64) -> Result<(), Errno> {
 ///
 /// # Errors
 /// The errors of fcntl(2).
-pub(crate) fn seal(file: impl AsFd, writable: bool) -> Result<(), Errno> {
+pub fn seal(file: impl AsFd, writable: bool) -> Result<(), Errno> {
     let contents = if writable { SealFlags::empty() } else { SealFlags::WRITE };
     fcntl_add_seals(file, contents | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).map_err(errno)
 }
