@@ -201,14 +201,26 @@ impl Owner {
         Owner(PerProcess::for_this_process((), || ()))
     }
 
-    pub(super) fn is_this_process(&self) -> bool {
-        self.0.belongs_to_this_process()
-    }
-
     /// # Errors
     /// ECHILD: this process is a forked copy of the owner.
     pub(super) fn check(&self, object: &str) -> Answer<()> {
-        if self.is_this_process() { Ok(()) } else { Err(forked(object)) }
+        if self.0.belongs_to_this_process() { Ok(()) } else { Err(forked(object)) }
+    }
+}
+
+/// Frees an object. NULL, and the object of another process, have no effect.
+///
+/// # Safety
+/// `object` is NULL, or a pointer of `Box::into_raw` that no thread uses.
+pub(super) unsafe fn free<T>(object: *mut T, owner: impl FnOnce(&T) -> &Owner) {
+    // SAFETY: the caller guarantees the pointer.
+    unsafe {
+        if object.as_ref().is_some_and(|object| owner(object).0.belongs_to_this_process()) {
+            answer(std::ptr::null_mut(), (), || {
+                drop(Box::from_raw(object));
+                Ok(())
+            });
+        }
     }
 }
 

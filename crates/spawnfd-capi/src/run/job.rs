@@ -13,7 +13,7 @@ use spawnfd::Job;
 use spawnfd::internal::{CallOptions, PerProcess};
 use spawnfd::job::{Event, EventOptions, Events, TerminalSize, Until};
 
-use super::error::{Answer, Failed, Owner, answer, bytes, forked, milliseconds, object};
+use super::error::{Answer, Failed, Owner, answer, bytes, forked, free, milliseconds, object};
 use super::result::spawnfd_result;
 use super::spawnfd_error;
 
@@ -199,14 +199,7 @@ unsafe fn with<T>(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spawnfd_job_free(job: *mut spawnfd_job) {
     // SAFETY: the caller guarantees the pointer, which is from `spawnfd_job::create`.
-    unsafe {
-        if job.as_ref().is_some_and(|job| job.owner.is_this_process()) {
-            answer(ptr::null_mut(), (), || {
-                drop(Box::from_raw(job));
-                Ok(())
-            });
-        }
-    }
+    unsafe { free(job, |job| &job.owner) }
 }
 
 /// Frees the job and lets the program run on. The library still watches, drains and reaps it.

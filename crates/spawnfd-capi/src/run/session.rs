@@ -12,7 +12,7 @@ use spawnfd::options::Call;
 use spawnfd::session::CommandText;
 
 use super::command::spawnfd_command;
-use super::error::{Answer, Owner, answer, object, string};
+use super::error::{Answer, Owner, answer, free, object, string};
 use super::job::spawnfd_job;
 use super::result::spawnfd_result;
 use super::spawnfd_error;
@@ -96,14 +96,7 @@ pub unsafe extern "C" fn spawnfd_session_open(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spawnfd_session_free(session: *mut spawnfd_session) {
     // SAFETY: the caller guarantees the pointer, which is from `spawnfd_session_open`.
-    unsafe {
-        if session.as_ref().is_some_and(|session| session.owner.is_this_process()) {
-            answer(ptr::null_mut(), (), || {
-                drop(Box::from_raw(session));
-                Ok(())
-            });
-        }
-    }
+    unsafe { free(session, |session| &session.owner) }
 }
 
 /// Runs a command in the session to its end, and returns its result, which the caller frees.

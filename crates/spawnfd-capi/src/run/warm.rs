@@ -7,7 +7,7 @@ use core::ptr;
 use spawnfd::Warm;
 use spawnfd::warm::{Park, WarmOptions};
 
-use super::error::{Answer, Owner, answer, milliseconds, object, string};
+use super::error::{Answer, Owner, answer, free, milliseconds, object, string};
 use super::spawnfd_error;
 
 /// A set of parked processes.
@@ -62,14 +62,7 @@ pub unsafe extern "C" fn spawnfd_warm_new(processes: u32, memory: u64, error: *m
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spawnfd_warm_free(warm: *mut spawnfd_warm) {
     // SAFETY: the caller guarantees the pointer, which is from `spawnfd_warm_new`.
-    unsafe {
-        if warm.as_ref().is_some_and(|warm| warm.owner.is_this_process()) {
-            answer(ptr::null_mut(), (), || {
-                drop(Box::from_raw(warm));
-                Ok(())
-            });
-        }
-    }
+    unsafe { free(warm, |warm| &warm.owner) }
 }
 
 /// Keeps `depth` processes of a program parked; 0: two. `program` is a path, or a name to search in PATH now.
