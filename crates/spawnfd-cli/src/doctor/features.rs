@@ -33,20 +33,19 @@ struct Feature {
     test: fn() -> Answer,
 }
 
-/// The consequence if the kernel lacks a feature, or a filter refuses it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum IfMissing {
-    /// The library cannot start any program, because it requires the feature.
-    Nothing,
-    /// Only requests that need the feature fail, with the kernel's errno.
-    Refused,
-    /// The library automatically uses this fallback, at this cost.
-    Instead(&'static str, &'static str),
-    /// There is no consequence, because the library does not use the feature.
-    Unused,
-}
+/// The consequence if the kernel lacks a feature, or a filter refuses it; and the cost of a fallback.
+type IfMissing = (&'static str, Option<&'static str>);
 
-use IfMissing::{Instead, Nothing, Refused, Unused};
+/// The library requires the feature.
+const NOTHING: IfMissing = ("the library cannot start any program", None);
+/// The requests fail with the kernel's errno.
+const REFUSED: IfMissing = ("requests that need it fail", None);
+const UNUSED: IfMissing = ("not used by the library", None);
+
+/// The library automatically uses a fallback.
+const fn instead(fallback: &'static str, cost: &'static str) -> IfMissing {
+    (fallback, Some(cost))
+}
 
 const fn feature(
     name: &'static str,
@@ -58,9 +57,9 @@ const fn feature(
     Feature { name, since, purpose, if_missing, test }
 }
 
-const LIST: IfMissing = Instead("descriptors listed in /proc/self/fd", "grows with the caller's open descriptors");
+const LIST: IfMissing = instead("descriptors listed in /proc/self/fd", "grows with the caller's open descriptors");
 const SOCKET: IfMissing =
-    Instead("a socket pair (SCM_RIGHTS)", "two more system calls for each spawn that passes descriptors");
+    instead("a socket pair (SCM_RIGHTS)", "two more system calls for each spawn that passes descriptors");
 
 /// The features that `doctor` tests, in the order in which a spawn uses them.
 static FEATURES: [Feature; 23] = [
@@ -68,25 +67,25 @@ static FEATURES: [Feature; 23] = [
         "pidfd_spawn_run",
         "patched kernel",
         "creating the child and executing the program in one call",
-        Instead("clone and exec", "some microseconds"),
+        instead("clone and exec", "some microseconds"),
         || if support().kernel { Ok(String::new()) } else { Err(named(Errno::EINVAL)) },
     ),
     feature(
         "clone3",
         "5.3",
         "creating the child",
-        Instead(
+        instead(
             "clone; the child resets signal handlers itself",
             "62 more system calls in the first spawn, and whenever the last spawn is 10 ms old",
         ),
         || syscall(Probe::Clone3),
     ),
-    feature("clone CLONE_PIDFD", "5.2", "getting the child's pidfd", Nothing, || spawn(|_| {})),
+    feature("clone CLONE_PIDFD", "5.2", "getting the child's pidfd", NOTHING, || spawn(|_| {})),
     feature(
         "clone3 CLONE_INTO_CGROUP",
         "5.7",
         "creating the child in a cgroup",
-        Instead("the child writes itself to cgroup.procs", "a slower move; until then the child runs outside"),
+        instead("the child writes itself to cgroup.procs", "a slower move; until then the child runs outside"),
         || syscall(Probe::CloneIntoCgroup),
     ),
     feature("close_range", "5.9", "closing the caller's descriptors in the child", LIST, || {
@@ -96,80 +95,80 @@ static FEATURES: [Feature; 23] = [
         "close_range CLOSE_RANGE_UNSHARE",
         "5.9",
         "giving the child a separate descriptor table without copying the caller's",
-        Instead("the caller's table is copied", "grows with the caller's open descriptors"),
+        instead("the caller's table is copied", "grows with the caller's open descriptors"),
         unshare,
     ),
     feature(
         "close_range CLOSE_RANGE_CLOEXEC",
         "5.11",
         "marking descriptors that the program must not get",
-        Instead("descriptors listed in /proc/self/fd", "a few more system calls for each spawn"),
+        instead("descriptors listed in /proc/self/fd", "a few more system calls for each spawn"),
         || syscall(Probe::CloseRange(4)),
     ),
     feature(
         "pidfd_open",
         "5.3",
         "signaling the processes of a tree, and the guard",
-        Instead("tier 'group', which signals only the program's process group", "nothing"),
+        instead("tier 'group', which signals only the program's process group", "nothing"),
         || pidfd().map(|_| String::new()),
     ),
     feature("pidfd_open PIDFD_THREAD", "6.9", "passing descriptors to the child", SOCKET, || {
         answer(pidfd_open(getpid(), PidfdFlags::from_bits_retain(libc::O_EXCL as u32)))
     }),
     feature("pidfd_getfd", "5.6", "passing descriptors to the child", SOCKET, getfd),
-    feature("pidfd_send_signal", "5.1", "sending signals that cannot hit another process", Refused, || {
+    feature("pidfd_send_signal", "5.1", "sending signals that cannot hit another process", REFUSED, || {
         child(|_| {}).map(|_| String::new())
     }),
-    feature("waitid P_PIDFD", "5.4", "waiting for the child", Nothing, || child(|_| {}).map(|_| String::new())),
+    feature("waitid P_PIDFD", "5.4", "waiting for the child", NOTHING, || child(|_| {}).map(|_| String::new())),
     feature(
         "openat2",
         "5.6",
         "performing open actions",
-        Instead("openat; an action with resolve flags fails", "nothing"),
+        instead("openat; an action with resolve flags fails", "nothing"),
         || answer(openat2(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())),
     ),
     feature(
         "faccessat2",
         "5.8",
         "checking that a file is executable",
-        Instead("faccessat", "nothing, unless real and effective ids differ: then exec decides"),
+        instead("faccessat", "nothing, unless real and effective ids differ: then exec decides"),
         || syscall(Probe::Faccessat2),
     ),
-    feature("execveat", "3.19", "executing a program by descriptor, and snapshots", Refused, strict),
+    feature("execveat", "3.19", "executing a program by descriptor, and snapshots", REFUSED, strict),
     feature(
         "memfd_create MFD_EXEC",
         "6.3",
         "creating snapshots that can be executed",
-        Instead("a memfd without the flag", "nothing; if vm.memfd_noexec forbids such a memfd, snapshots fail"),
+        instead("a memfd without the flag", "nothing; if vm.memfd_noexec forbids such a memfd, snapshots fail"),
         || answer(memfd_create("spawnfd-doctor", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)),
     ),
-    feature("madvise MADV_WIPEONFORK", "4.14", "detecting a fork of the caller", Nothing, || {
+    feature("madvise MADV_WIPEONFORK", "4.14", "detecting a fork of the caller", NOTHING, || {
         syscall(Probe::WipeOnFork)
     }),
-    feature("Landlock", "5.13", "confining the program by a ruleset", Refused, || {
+    feature("Landlock", "5.13", "confining the program by a ruleset", REFUSED, || {
         os::probe(Probe::Landlock).map(|version| format!("ABI {version}")).map_err(named)
     }),
-    feature("seccomp filter", "3.17", "confining the program by a filter", Refused, || {
+    feature("seccomp filter", "3.17", "confining the program by a filter", REFUSED, || {
         syscall(Probe::Seccomp).and_then(|_| filtered())
     }),
-    feature("user namespaces", "3.8", "creating namespaces without privilege", Refused, || {
+    feature("user namespaces", "3.8", "creating namespaces without privilege", REFUSED, || {
         spawn(|command| _ = command.user_namespace(0, 0))
     }),
     feature(
         "reflink (FICLONE)",
         "4.5",
         "creating snapshots that share the file's extents",
-        Instead("a copy in a sealed memfd", "memory and time in proportion to the file"),
+        instead("a copy in a sealed memfd", "memory and time in proportion to the file"),
         reflink,
     ),
     feature(
         "ioctl PIDFD_GET_INFO",
         "6.15",
         "reading the status of a child that other code of the caller has reaped",
-        Instead("the status is reported as lost: by a result, or ECHILD of a wait", "nothing"),
+        instead("the status is reported as lost: by a result, or ECHILD of a wait", "nothing"),
         pidfd_info,
     ),
-    feature("io_uring", "5.1", "", Unused, || syscall(Probe::IoUring)),
+    feature("io_uring", "5.1", "", UNUSED, || syscall(Probe::IoUring)),
 ];
 
 /// The result of one test.
@@ -202,13 +201,8 @@ pub fn probe() -> Vec<Finding> {
 fn finding(feature: &Feature) -> Finding {
     let Feature { name, since, purpose, .. } = *feature;
     let result = test(feature);
-    let (if_missing, cost) = match feature.if_missing {
-        Nothing => ("the library cannot start any program", None),
-        Refused => ("requests that need it fail", None),
-        Instead(fallback, cost) => (fallback, Some(cost)),
-        Unused => ("not used by the library", None),
-    };
-    let used = feature.if_missing != Unused;
+    let (if_missing, cost) = feature.if_missing;
+    let used = feature.if_missing != UNUSED;
     let available = result.is_ok();
     let detail = Some(result.unwrap_or_else(|why| why)).filter(|detail| !detail.is_empty());
     Finding { name, since, purpose, available, detail, if_missing, cost, used }
