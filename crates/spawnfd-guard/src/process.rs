@@ -150,9 +150,10 @@ pub struct Stat {
     flags: u64,
     /// The CPU time of the process, in clock ticks.
     pub cpu: u64,
-    threads: u64,
-    /// The resident set size, in pages.
-    resident: u64,
+    /// The number of threads.
+    pub threads: u64,
+    /// The resident set size (RSS), in pages.
+    pub resident_pages: u64,
     /// The address at which the first thread's stack starts. A fork has its parent's until it executes a program. 0 during
     /// exec, and if the caller may not see the address.
     stack: u64,
@@ -221,7 +222,7 @@ impl Stat {
         let threads = next(4)?;
         let start = next(1)?;
         // Field 24 is the resident set size, field 28 the start of the stack, and field 31 the set of pending signals.
-        let resident = next(1).unwrap_or(0);
+        let resident_pages = next(1).unwrap_or(0);
         let stack = next(3).unwrap_or(0);
         let pending = next(2).unwrap_or(0);
         let mut stat = Stat {
@@ -233,7 +234,7 @@ impl Stat {
             flags,
             cpu,
             threads,
-            resident,
+            resident_pages,
             stack,
             pending,
             name: [0; 16],
@@ -264,16 +265,6 @@ impl Stat {
     pub fn is_killed(&self) -> bool {
         const SIGKILL: u64 = 1 << 8;
         self.pending & SIGKILL != 0
-    }
-
-    /// The number of threads.
-    pub fn threads(&self) -> u64 {
-        self.threads
-    }
-
-    /// The resident set size (RSS), in pages.
-    pub fn resident_pages(&self) -> u64 {
-        self.resident
     }
 
     /// Whether the process is stopped (by a signal or a tracer). It handles no other signal until it continues.

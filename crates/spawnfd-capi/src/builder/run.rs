@@ -29,20 +29,16 @@ pub(super) unsafe fn run(fd: i32, args: *mut SpawnArgs, size: usize) -> Result<i
     let given = unsafe { copy_args(args, size) }?;
     let config = read_config(fd)?;
     // SAFETY: the caller guarantees the struct.
-    let write = |change: &dyn Fn(&mut SpawnArgs)| unsafe {
-        let mut changed = args.read_unaligned();
-        change(&mut changed);
-        args.write_unaligned(changed);
-    };
-    write(&|args| (args.failed, args.pid) = (SPAWN_FAILED_SETUP, 0));
+    let write = |failed: i32, pid: i32| unsafe { args.write_unaligned(SpawnArgs { failed, pid, ..given }) };
+    write(SPAWN_FAILED_SETUP, 0);
     // SAFETY: the caller guarantees the data of the arguments.
     match unsafe { run_checked(fd, config, &given) } {
         Ok((number, pid)) => {
-            write(&|args| args.pid = pid);
+            write(SPAWN_FAILED_SETUP, pid);
             Ok(number)
         }
         Err(Failure { failed, errno }) => {
-            write(&|args| args.failed = failed);
+            write(failed, 0);
             Err(errno)
         }
     }

@@ -121,15 +121,6 @@ unsafe fn spawn(request: &Request, pidfd: Option<&AtomicU32>) -> Result<pid_t, E
     outcome
 }
 
-/// Whether the next implementation initialised the list of actions.
-///
-/// # Safety
-/// The pointer is NULL or points to an initialised list.
-unsafe fn is_foreign(actions: *const FileActions) -> bool {
-    // SAFETY: the caller guarantees the pointer.
-    unsafe { actions.as_ref() }.is_some_and(FileActions::is_foreign)
-}
-
 /// Spawns a program, and stores its pid.
 ///
 /// # Safety
@@ -179,8 +170,8 @@ macro_rules! function {
             argv: *const *const c_char,
             envp: *const *const c_char,
         ) -> c_int {
-            // SAFETY: the caller keeps the requirements.
-            if unsafe { is_foreign(actions) } {
+            // SAFETY: the pointer is NULL or points to an initialised list.
+            if unsafe { actions.as_ref() }.is_some_and(FileActions::is_foreign) {
                 // SAFETY: the caller keeps the requirements.
                 return unsafe { next::$next($to, file, actions, attributes, argv, envp) };
             }

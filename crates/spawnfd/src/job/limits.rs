@@ -442,9 +442,9 @@ pub(super) struct Load {
 impl Load {
     /// Adds up the load of these processes.
     pub(super) fn of(processes: &[Stat]) -> Load {
-        let pages: u64 = processes.iter().map(Stat::resident_pages).sum();
+        let pages: u64 = processes.iter().map(|stat| stat.resident_pages).sum();
         let memory = pages.saturating_mul(rustix::param::page_size() as u64);
-        Load { tasks: processes.iter().map(Stat::threads).sum(), memory }
+        Load { tasks: processes.iter().map(|stat| stat.threads).sum(), memory }
     }
 }
 
