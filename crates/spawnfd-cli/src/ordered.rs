@@ -4,7 +4,6 @@
 
 use std::any::Any;
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
@@ -74,8 +73,7 @@ where
                 let values = matches.get_many::<(T, OsString)>(flag.name).into_iter().flatten();
                 let places = matches.indices_of(flag.name).into_iter().flatten();
                 for ((meaning, value), place) in values.zip(places) {
-                    let mut text = format!("--{} ", flag.name);
-                    let _ = write!(text, "{}", value.to_string_lossy());
+                    let text = format!("--{} {}", flag.name, value.to_string_lossy());
                     found.push((place, Given { meaning: meaning.clone(), text }));
                 }
             }

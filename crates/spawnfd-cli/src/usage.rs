@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reports errors in the command line: one line each, or JSON if `run` has --json.
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, CommandFactory};
 
 use crate::cli::Cli;
@@ -9,7 +10,6 @@ use crate::run::Report;
 
 /// Prints clap's help unchanged, and an error as one line, or as JSON if `run` has --json. Returns the exit code.
 pub fn report(error: &clap::Error) -> u8 {
-    use clap::error::ErrorKind;
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match print(error.render().to_string().as_bytes()) {
             Ok(()) => 0,
@@ -39,7 +39,6 @@ pub fn report(error: &clap::Error) -> u8 {
 
 /// Returns the failure for a missing argument. It names the flag that requires the argument.
 fn missing(error: &clap::Error) -> Option<Failure> {
-    use clap::error::{ContextKind, ContextValue, ErrorKind};
     let Some(ContextValue::Strings(names)) = error.get(ContextKind::InvalidArg) else { return None };
     let is_captured =
         |flag: &&Arg| flag.get_help_heading().is_some_and(|of| of.to_lowercase().contains("captured runs"));
@@ -61,7 +60,6 @@ fn missing(error: &clap::Error) -> Option<Failure> {
 ///
 /// A parser's reason that begins with `must` continues the flag's name: `--timeout must be >= 0, got -1`.
 fn invalid(error: &clap::Error) -> Option<Failure> {
-    use clap::error::{ContextKind, ContextValue, ErrorKind};
     use std::error::Error;
     let Some(ContextValue::String(usage)) = error.get(ContextKind::InvalidArg) else { return None };
     let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else { return None };
@@ -91,7 +89,6 @@ fn name_of(usage: &str) -> &str {
 
 /// Returns the invalid argument and its value.
 fn argument(error: &clap::Error) -> Option<String> {
-    use clap::error::{ContextKind, ContextValue};
     let Some(ContextValue::String(usage)) = error.get(ContextKind::InvalidArg) else { return None };
     let name = name_of(usage);
     match error.get(ContextKind::InvalidValue) {

@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use libc::{ELFCLASS64, ELFDATA2LSB, EM_X86_64, PT_DYNAMIC, PT_INTERP, PT_LOAD};
+
 pub const MAGIC: &[u8] = b"\x7fELF";
 
 /// The functions that the preload replaces.
@@ -34,15 +36,9 @@ pub struct Elf {
     strings: Vec<u8>,
 }
 
-// The names and values of elf(5).
-const ELFCLASS64: u8 = 2;
-const ELFDATA2LSB: u8 = 1;
-const EM_X86_64: u64 = 62;
+// The names and values of elf(5) that libc lacks.
 const HEADER_SIZE: usize = 64;
 const SECTION_SIZE: usize = 64;
-const PT_LOAD: u64 = 1;
-const PT_DYNAMIC: u64 = 2;
-const PT_INTERP: u64 = 3;
 const SHT_DYNSYM: u64 = 11;
 const SYMBOL_SIZE: usize = 24;
 const DT_NULL: u64 = 0;
@@ -63,7 +59,7 @@ type Range = (u64, u64);
 
 /// A program header: where its contents are in memory and in the file.
 struct Segment {
-    kind: u64,
+    kind: u32,
     address: u64,
     contents: Range,
 }
@@ -72,7 +68,7 @@ impl Elf {
     /// Reads a file that begins with `MAGIC`. Returns `None` if the file is damaged.
     pub fn read(file: &File) -> Option<Elf> {
         let header = bytes(file, (0, HEADER_SIZE as u64))?;
-        if header[4..6] != [ELFCLASS64, ELFDATA2LSB] || number::<2>(&header, 18)? != EM_X86_64 {
+        if header[4..6] != [ELFCLASS64, ELFDATA2LSB] || number::<2>(&header, 18)? != u64::from(EM_X86_64) {
             return Some(Elf::default());
         }
         let segments = segments(file, &header)?;
@@ -131,7 +127,7 @@ fn segments(file: &File, header: &[u8]) -> Option<Vec<Segment>> {
     let table = bytes(file, (number::<8>(header, 32)?, size * count))?;
     let segment = |entry: &[u8]| {
         let contents = (number::<8>(entry, 8)?, number::<8>(entry, 32)?);
-        Some(Segment { kind: number::<4>(entry, 0)?, address: number::<8>(entry, 16)?, contents })
+        Some(Segment { kind: number::<4>(entry, 0)? as u32, address: number::<8>(entry, 16)?, contents })
     };
     table.chunks_exact(usize::try_from(size).ok()?.max(1)).map(segment).collect()
 }
