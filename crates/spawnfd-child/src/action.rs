@@ -346,7 +346,7 @@ pub(crate) fn perform(op: &Op<'_>, sources: &Sources, callers: &[RawFd]) -> Resu
         return call.make(sources);
     }
     match *op {
-        Op::Place { source, to } => match call::dup3(sources.get(source), to) {
+        Op::Place { source, to } => match call::dup3(sources.get(source), to, 0) {
             Err(Errno::EBADF) if callers.get(source) == Some(&to) => place_beyond_limit(sources.get(source), to),
             placed => placed.map(drop),
         },
@@ -382,7 +382,7 @@ pub(crate) fn perform(op: &Op<'_>, sources: &Sources, callers: &[RawFd]) -> Resu
 fn place_beyond_limit(fd: RawFd, to: RawFd) -> Result<(), Errno> {
     let limit = call::limit(abi::RLIMIT_NOFILE)?;
     call::set_limit(abi::RLIMIT_NOFILE, &abi::rlimit64 { rlim_cur: limit.rlim_max, ..limit })?;
-    let placed = call::dup3(fd, to);
+    let placed = call::dup3(fd, to, 0);
     call::set_limit(abi::RLIMIT_NOFILE, &limit)?;
     placed.map(drop)
 }

@@ -46,7 +46,7 @@ pub(crate) fn open(killed: Calls, dir: RawFd, path: &CStr, how: &abi::open_how) 
 /// Moves a descriptor to the number `to`.
 pub(crate) fn move_to(fd: RawFd, to: RawFd) -> Result<(), Errno> {
     if fd != to {
-        call::dup3(fd, to)?;
+        call::dup3(fd, to, 0)?;
         call::close(fd)?;
     }
     Ok(())

@@ -296,7 +296,7 @@ unsafe fn perform(action: &PosixAction, group: Option<i32>) -> Result<(), Errno>
             }
         }
         PosixAction::Dup2 { from, to } if from == to => _ = call::set_descriptor_flags(to, 0)?,
-        PosixAction::Dup2 { from, to } => _ = call::dup3(from, to)?,
+        PosixAction::Dup2 { from, to } => _ = call::dup3(from, to, 0)?,
         PosixAction::Open { fd, path, flags, mode } => {
             // Close the number first, so that the action also works with the maximum number of open files.
             let _ = call::close(fd);
@@ -305,7 +305,7 @@ unsafe fn perform(action: &PosixAction, group: Option<i32>) -> Result<(), Errno>
             move_to(call::openat(abi::AT_FDCWD, path, flags as u32, mode)?, fd)?;
         }
         PosixAction::Chdir { path } => simple(abi::__NR_chdir, [path as usize, 0, 0])?,
-        PosixAction::Fchdir { fd } => simple(abi::__NR_fchdir, [fd as usize, 0, 0])?,
+        PosixAction::Fchdir { fd } => _ = call::fchdir(fd)?,
         PosixAction::Closefrom { first } => close_from(first as u32)?,
         PosixAction::Tcsetpgrp { terminal } => {
             let group = match group {

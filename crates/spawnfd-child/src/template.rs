@@ -159,16 +159,16 @@ fn perform(action: &TemplateAction<'_>, spawn: &TemplateSpawn<'_>, mask: &mut Si
             }
             check_open(from)?;
         }
-        TemplateAction::Dup2 { from, to, flags } => duplicate(from, to, flags)?,
+        TemplateAction::Dup2 { from, to, flags } => _ = call::dup3(from, to, flags)?,
         TemplateAction::Fchdir { fd } => {
             check_open(fd)?;
-            simple(abi::__NR_fchdir, [fd as usize, 0, 0])?;
+            call::fchdir(fd)?;
         }
         TemplateAction::Open { dir, fd, file } => {
             let (path, how) = file?;
             let opened = open(spawn.killed, dir, path, &how)?;
             if opened != fd {
-                duplicate(opened, fd, how.flags as u32 & abi::O_CLOEXEC)?;
+                call::dup3(opened, fd, how.flags as u32 & abi::O_CLOEXEC)?;
                 call::close(opened)?;
             }
         }
@@ -189,17 +189,6 @@ fn perform(action: &TemplateAction<'_>, spawn: &TemplateSpawn<'_>, mask: &mut Si
 /// Checks that a number is open, for more than a reference to a path (O_PATH).
 fn check_open(fd: RawFd) -> Result<(), Errno> {
     if call::status_flags(fd)? as u32 & abi::O_PATH != 0 { Err(Errno::EBADF) } else { Ok(()) }
-}
-
-/// Makes `to` a copy of `from`. The numbers must differ.
-fn duplicate(from: RawFd, to: RawFd, flags: u32) -> Result<(), Errno> {
-    simple(abi::__NR_dup3, [from as usize, to as usize, flags as usize])
-}
-
-/// Makes a system call without addresses among its arguments.
-fn simple(number: u32, args: [usize; 3]) -> Result<(), Errno> {
-    // SAFETY: the callers pass only numbers, and the calls access no memory.
-    unsafe { call::make(number, args) }.map(drop)
 }
 
 /// Performs close_range(2), except on the executable's descriptor.

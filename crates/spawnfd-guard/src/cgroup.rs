@@ -163,7 +163,7 @@ fn contents(dir: i32, name: &CStr) -> sys::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut buffer = [0; 1024];
     let file = sys::open(dir, name, sys::READ)?;
-    while let Ok(length @ 1..) = sys::read(&file, &mut buffer) {
+    while let Ok(length @ 1..) = sys::read(file.number(), &mut buffer) {
         text.extend_from_slice(buffer.get(..length).unwrap_or_default());
     }
     Ok(text)

@@ -122,7 +122,7 @@ fn serve(shell: i32, socket: i32, (first, last): (i32, i32)) -> ! {
     loop {
         let [has_message, has_child] = sys::wait_for_any([SOCKET, children.number()], None);
         if has_child {
-            let _ = sys::read(&children, &mut [0; 128]);
+            let _ = sys::read(children.number(), &mut [0; 128]);
             // In a pid namespace whose first process is this helper, orphans are its children too.
             while let Ok(Some((pid, status, _))) = sys::wait_for_child(false) {
                 if pid == shell {

@@ -173,7 +173,7 @@ impl Stat {
     fn read_at(dir: i32, path: &[&[u8]]) -> Option<Stat> {
         let mut buffer = [0; 512];
         let file = sys::open(dir, &joined(path)?, sys::READ).ok()?;
-        let length = sys::read(&file, &mut buffer).ok()?;
+        let length = sys::read(file.number(), &mut buffer).ok()?;
         Stat::parse(buffer.get(..length)?)
     }
 
@@ -382,7 +382,7 @@ fn children_of(pid: i32, thread: i32, child: &mut impl FnMut(i32)) -> Option<()>
     // The value of the digits read so far, because a read may end within a number.
     let mut value: Option<i32> = None;
     loop {
-        let read = sys::read(&file, &mut buffer).ok()?;
+        let read = sys::read(file.number(), &mut buffer).ok()?;
         for &byte in buffer.get(..read)? {
             match byte {
                 b'0'..=b'9' => value = Some(value.unwrap_or(0).wrapping_mul(10).wrapping_add(i32::from(byte - b'0'))),

@@ -18,7 +18,7 @@ pub fn reap_all(socket: i32, owner: i32) -> i32 {
     let Ok(children) = sys::pending_signal(sys::SIGCHLD) else { return 1 };
     let mut message = [0; 4];
     let program = match sys::wait_for_any([socket, owner], None) {
-        [true, _] if sys::read_number(socket, &mut message) == Ok(message.len()) => i32::from_ne_bytes(message),
+        [true, _] if sys::read(socket, &mut message) == Ok(message.len()) => i32::from_ne_bytes(message),
         _ => 0,
     };
     // A program that ends before exec sends no SIGCHLD.
@@ -53,6 +53,6 @@ pub fn reap_all(socket: i32, owner: i32) -> i32 {
             }
             owner = -1;
         }
-        let _ = sys::read(&children, &mut [0; 1024]);
+        let _ = sys::read(children.number(), &mut [0; 1024]);
     }
 }

@@ -187,12 +187,7 @@ pub fn open(dir: i32, path: &CStr, flags: u32) -> Result<Fd> {
 }
 
 /// Reads into `buffer`; returns the number of bytes, 0 at the end.
-pub fn read(fd: &Fd, buffer: &mut [u8]) -> Result<usize> {
-    read_number(fd.0, buffer)
-}
-
-/// Reads from a descriptor by its number, which need not belong to an [`Fd`].
-pub fn read_number(fd: i32, buffer: &mut [u8]) -> Result<usize> {
+pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize> {
     // SAFETY: the buffer is valid for its length.
     unsafe { enter(number::READ, [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
 }

@@ -114,7 +114,7 @@ impl Guard<'_> {
                 return self.await_second(KILL_TIMEOUT_MS);
             }
             if let (true, Some(requests)) = (is_asked, &self.requests) {
-                let _ = sys::read(requests, &mut [0; 128]);
+                let _ = sys::read(requests.number(), &mut [0; 128]);
             }
             if other_has_ended {
                 self.other = None;

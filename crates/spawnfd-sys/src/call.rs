@@ -101,9 +101,14 @@ pub fn close_range(killed: Calls, first: u32, last: u32, flags: u32) -> Result<u
 /// `CLOSE_RANGE_UNSHARE` of close_range(2).
 pub const CLOSE_RANGE_UNSHARE: u32 = 2;
 
-/// Makes `to` a copy of `from`, without close-on-exec. `to` and `from` must differ.
-pub fn dup3(from: RawFd, to: RawFd) -> Result<usize, Errno> {
-    enter!(__NR_dup3, from, to, 0u32)
+/// Makes `to` a copy of `from`. `to` and `from` must differ. `flags` is 0 or O_CLOEXEC.
+pub fn dup3(from: RawFd, to: RawFd, flags: u32) -> Result<usize, Errno> {
+    enter!(__NR_dup3, from, to, flags)
+}
+
+/// Changes the working directory.
+pub fn fchdir(directory: RawFd) -> Result<usize, Errno> {
+    enter!(__NR_fchdir, directory)
 }
 
 /// Duplicates a descriptor to the lowest free number that is at least `least`, close-on-exec.
