@@ -10,6 +10,12 @@ pub(crate) const MAX_STRING: usize = 128 << 10;
 /// The maximum size of a path with its NUL.
 pub(crate) const MAX_PATH: usize = 4096;
 
+/// The pointer to an address.
+fn pointer<T>(address: u64) -> Result<*const T, Errno> {
+    let pointer = address as usize as *const T;
+    if pointer.is_null() { Err(Errno::EFAULT) } else { Ok(pointer) }
+}
+
 /// Copies a value.
 ///
 /// # Errors
@@ -18,10 +24,7 @@ pub(crate) const MAX_PATH: usize = 4096;
 /// # Safety
 /// The address is NULL or the address of a `T`, of any alignment.
 pub unsafe fn value<T: Copy>(address: u64) -> Result<T, Errno> {
-    let pointer = address as usize as *const T;
-    if pointer.is_null() {
-        return Err(Errno::EFAULT);
-    }
+    let pointer = pointer::<T>(address)?;
     // SAFETY: the caller guarantees the value.
     Ok(unsafe { pointer.read_unaligned() })
 }
@@ -67,10 +70,7 @@ pub fn page_size() -> usize {
 /// # Safety
 /// The address is NULL or the address of `length` bytes.
 pub unsafe fn bytes(address: u64, length: usize) -> Result<Vec<u8>, Errno> {
-    let pointer = address as usize as *const u8;
-    if pointer.is_null() {
-        return Err(Errno::EFAULT);
-    }
+    let pointer = pointer::<u8>(address)?;
     // SAFETY: the caller guarantees the bytes.
     Ok(unsafe { std::slice::from_raw_parts(pointer, length) }.to_vec())
 }
@@ -83,10 +83,7 @@ pub unsafe fn bytes(address: u64, length: usize) -> Result<Vec<u8>, Errno> {
 /// # Safety
 /// The address is NULL or the address of a C string.
 pub unsafe fn string(address: u64, max: usize, too_long: Errno) -> Result<CString, Errno> {
-    let pointer = address as usize as *const c_char;
-    if pointer.is_null() {
-        return Err(Errno::EFAULT);
-    }
+    let pointer = pointer::<c_char>(address)?;
     // SAFETY: the caller guarantees the string. strnlen reads nothing behind its NUL.
     let length = unsafe { libc::strnlen(pointer, max) };
     if length == max {

@@ -76,7 +76,7 @@ use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
 
 use rustix::fs::OFlags;
 use spawnfd::internal::PerProcess;
-use spawnfd_sys::Errno;
+use spawnfd_sys::{Errno, call};
 
 use self::config::Config;
 use self::versions::Versions;
@@ -239,9 +239,7 @@ fn read_last(builder: BorrowedFd<'_>, versions: &Versions) -> Result<Config, Err
 /// # Errors
 /// EBADF: the descriptor is not open.
 fn descriptor<'fd>(fd: c_int) -> Result<BorrowedFd<'fd>, Errno> {
-    if !translate::is_open(fd) {
-        return Err(Errno::EBADF);
-    }
+    call::descriptor_flags(fd)?;
     // SAFETY: the descriptor is open. The caller does not close it during the call.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }

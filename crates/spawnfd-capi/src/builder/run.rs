@@ -14,7 +14,7 @@ use super::action;
 use super::config::{self, Config, Program};
 use super::failure::Failure;
 use super::read_config;
-use super::translate::{Run, Target, is_open, translate};
+use super::translate::{Run, Target, translate};
 use crate::{copy, errno};
 
 /// Performs one call of `spawnfd_builder_run`.
@@ -95,7 +95,7 @@ unsafe fn collect(config: Config, args: &SpawnArgs) -> Result<Run, Failure> {
         Target::Descriptor(number) => Some(number),
         _ => None,
     };
-    if [program_descriptor, cwd].into_iter().flatten().any(|number| !is_open(number)) {
+    if [program_descriptor, cwd].into_iter().flatten().any(|number| call::descriptor_flags(number).is_err()) {
         return Err(Errno::EBADF.into());
     }
     // SAFETY: the caller guarantees the strings.

@@ -496,8 +496,3 @@ fn single_id(map: &[u8], outer: u32) -> Option<u32> {
 fn is_ignored(signals: u64) -> bool {
     (1..=64).filter(|signal| signals >> (signal - 1) & 1 == 1).all(call::is_ignored)
 }
-
-/// Whether a descriptor of the caller is open.
-pub(super) fn is_open(number: i32) -> bool {
-    call::descriptor_flags(number).is_ok()
-}

@@ -11,11 +11,9 @@ use rustix::fs::{CWD, Mode, OFlags};
 use spawnfd_child::Identity;
 use spawnfd_sys::{Calls, Errno, RawFd, abi, call};
 
+use crate::copy::MAX_PATH;
 use crate::errno;
 use crate::record::{self, CODE, Kind};
-
-/// The length of a path with its NUL, at most.
-const PATH_MAX: usize = 4096;
 
 /// A template.
 #[derive(Debug)]
@@ -42,7 +40,7 @@ impl Recorded {
     /// errors of open(2).
     pub fn of_path(killed: Calls, path: &CStr) -> Result<Recorded, Errno> {
         let bytes = path.to_bytes();
-        if bytes.len() >= PATH_MAX || !bytes.starts_with(b"/") {
+        if bytes.len() >= MAX_PATH || !bytes.starts_with(b"/") {
             return Err(Errno::EINVAL);
         }
         let file = open(path)?;
@@ -72,7 +70,7 @@ impl Recorded {
             found => found.and_then(|file| identify(killed, file.as_raw_fd())),
         };
         // The file has been deleted, is a memfd, or is in another mount namespace.
-        if found != Ok(identity) || path.to_bytes().len() >= PATH_MAX || !path.to_bytes().starts_with(b"/") {
+        if found != Ok(identity) || path.to_bytes().len() >= MAX_PATH || !path.to_bytes().starts_with(b"/") {
             return Err(Errno::EOPNOTSUPP);
         }
         Ok(Recorded { identity: code_of(identity)?, path })
