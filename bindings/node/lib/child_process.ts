@@ -16,36 +16,28 @@ export type { DelegationReason } from './child_process_call';
 
 /** Other runtimes have a ChildProcess of another kind, and their own functions stay. */
 const isNode = process.versions.bun === undefined;
-const { spawn: nodeSpawn, exec: nodeExec, execFile: nodeExecFile } = node;
-const { spawnSync: nodeSpawnSync, execFileSync: nodeExecFileSync, execSync: nodeExecSync } = node;
+const ORIGINAL = {
+  spawn: node.spawn,
+  exec: node.exec,
+  execFile: node.execFile,
+  spawnSync: node.spawnSync,
+  execFileSync: node.execFileSync,
+  execSync: node.execSync,
+};
+type Functions = typeof ORIGINAL;
+const REPLACED: Functions = isNode ? { ...async, ...sync } : ORIGINAL;
 
-export const spawn = isNode ? async.spawn : nodeSpawn;
-export const exec = isNode ? async.exec : nodeExec;
-export const execFile = isNode ? async.execFile : nodeExecFile;
-export const spawnSync = isNode ? sync.spawnSync : nodeSpawnSync;
-export const execFileSync = isNode ? sync.execFileSync : nodeExecFileSync;
-export const execSync = isNode ? sync.execSync : nodeExecSync;
+export const { spawn, exec, execFile, spawnSync, execFileSync, execSync } = REPLACED;
 /** Node's own: a forked Node has an IPC channel. */
 export const fork = node.fork;
 /** Node's own class. */
 export const ChildProcess = node.ChildProcess;
 export type ChildProcess = node.ChildProcess;
 
-const REPLACED = { spawn, exec, execFile, spawnSync, execFileSync, execSync };
-const ORIGINAL = {
-  spawn: nodeSpawn,
-  exec: nodeExec,
-  execFile: nodeExecFile,
-  spawnSync: nodeSpawnSync,
-  execFileSync: nodeExecFileSync,
-  execSync: nodeExecSync,
-};
-type Name = keyof typeof REPLACED;
-
 /** Changes the functions of `node:child_process`, unless another library has changed them since. */
-function replace(from: Record<Name, unknown>, to: Record<Name, unknown>): void {
-  const builtin = node as Record<Name, unknown>;
-  for (const name of Object.keys(REPLACED) as Name[]) {
+function replace(from: Functions, to: Functions): void {
+  const builtin = node as Record<keyof Functions, unknown>;
+  for (const name of Object.keys(ORIGINAL) as (keyof Functions)[]) {
     if (builtin[name] === from[name]) {
       builtin[name] = to[name];
     }

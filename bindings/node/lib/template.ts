@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-import { checkedArgv, checkPermission, launch, nativeOptions, result, type Abortable, type Argv } from './call';
+import { checkedArgv, type Abortable, type Argv } from './call';
 import { checked, failed, succeeded } from './errors';
-import { Job } from './job';
-import { NATIVE, native, queue, type NativeTemplate } from './native';
+import { start, type Job } from './job';
+import { NATIVE, native, type NativeTemplate } from './native';
 import type { RunOptions, StartOptions } from './options';
-import { RunResult, type Result } from './result';
+import type { Result } from './result';
+import { run, runSync } from './run';
 import type { Warm } from './warm';
 
 /**
@@ -64,26 +65,23 @@ export class Template {
     }
   }
 
-  #argv(args: Argv): readonly (string | Uint8Array | NativeTemplate)[] {
-    return [this[NATIVE], ...checkedArgv(args)];
+  /** The argv of a call. The native half accepts a template as its first item. */
+  #argv(args: Argv): Argv {
+    return [this[NATIVE], ...checkedArgv(args)] as unknown as Argv;
   }
 
   /** Runs the program with these arguments, as `run()` does. */
-  run(args: Argv = [], options: RunOptions & Abortable = {}): Promise<Result> {
-    return result((key) => native.run(queue, key, this.#argv(args), nativeOptions(options)), options);
+  async run(args: Argv = [], options: RunOptions & Abortable = {}): Promise<Result> {
+    return run(this.#argv(args), options);
   }
 
   /** Runs the program with these arguments, as `runSync()` does. */
   runSync(args: Argv = [], options: RunOptions = {}): Result {
-    checkPermission();
-    return new RunResult(succeeded(() => native.runSync(this.#argv(args), nativeOptions(options)))) as Result;
+    return runSync(this.#argv(args), options);
   }
 
   /** Starts the program with these arguments, as `start()` does. */
   start(args: Argv = [], options: StartOptions & Abortable = {}): Job {
-    return new Job(
-      launch((key) => native.start(queue, key, this.#argv(args), nativeOptions(options)), options),
-      options,
-    );
+    return start(this.#argv(args), options);
   }
 }

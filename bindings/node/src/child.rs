@@ -12,7 +12,7 @@ use spawnfd::Child;
 use spawnfd::internal::Signaller;
 use spawnfd::options::Call;
 
-use crate::errors::Failure;
+use crate::errors::{Failure, answer};
 use crate::program::{Pipes, ProgramStart, StartError};
 use crate::queue::{Outcome, Queue, lock};
 use crate::request::Request;
@@ -113,8 +113,5 @@ pub fn spawn(queue: &Queue, key: u32, argv: Unknown<'_>, options: Object<'_>) ->
         child.stdout.take().map(OwnedFd::from),
         child.stderr.take().map(OwnedFd::from),
     ];
-    Ok(match NativeChild::watch(queue, key, child, pipes) {
-        Ok(child) => Either::A(child),
-        Err(error) => Either::B(Failure::from(&error)),
-    })
+    answer(NativeChild::watch(queue, key, child, pipes))
 }

@@ -37,6 +37,12 @@ impl From<&spawnfd::Error> for Failure {
     }
 }
 
+impl From<spawnfd::Error> for Failure {
+    fn from(error: spawnfd::Error) -> Failure {
+        Failure::from(&error)
+    }
+}
+
 impl Failure {
     /// A call whose outcome the library's thread did not deliver.
     pub fn lost() -> Failure {
@@ -74,10 +80,10 @@ impl Origins {
 }
 
 /// An object, or why it cannot be created.
-pub fn answer<T>(created: spawnfd::Result<T>) -> Result<Either<T, Failure>> {
+pub fn answer<T>(created: std::result::Result<T, impl Into<Failure>>) -> Result<Either<T, Failure>> {
     Ok(match created {
         Ok(created) => Either::A(created),
-        Err(error) => Either::B(Failure::from(&error)),
+        Err(error) => Either::B(error.into()),
     })
 }
 

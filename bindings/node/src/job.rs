@@ -87,13 +87,7 @@ pub struct NativeChunk<'env> {
 #[napi]
 pub fn start(queue: &Queue, key: u32, argv: Unknown<'_>, options: Object<'_>) -> Result<Option<Failure>> {
     let request = Request::new(&argv, &options, Call::Start)?;
-    let driven = queue.shared().drive(key, |stop| async move {
-        match request.start(stop.wait()).await {
-            Ok(started) => Outcome::of(NativeJob::of(started)),
-            Err(failure) => Outcome::of(failure),
-        }
-    });
-    Ok(driven.err().map(|error| Failure::from(&error)))
+    Ok(queue.begin(key, |stop| async move { request.start(stop.wait()).await.map(NativeJob::of) }))
 }
 
 impl NativeJob {

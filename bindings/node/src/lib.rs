@@ -3,6 +3,7 @@
 //!
 //! No function waits, except `runSync`. The library's thread performs what takes time, a start included, and puts
 //! outcomes into a [`Queue`](queue::Queue), which the JavaScript thread empties.
+#![expect(clippy::result_large_err, reason = "one result a call")]
 #![expect(missing_debug_implementations, reason = "no Rust code uses the types")]
 
 mod actions;

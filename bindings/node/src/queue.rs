@@ -86,6 +86,20 @@ impl Queue {
     pub fn shared(&self) -> Arc<Shared> {
         self.0.clone()
     }
+
+    /// Begins a call in the library's thread. The queue gets its outcome under `key`. Returns why the call cannot begin.
+    pub fn begin<T, E, F>(&self, key: u32, call: impl FnOnce(Arc<Stop>) -> F) -> Option<Failure>
+    where
+        T: ToNapiValue + Send + 'static,
+        E: Into<Failure>,
+        F: Future<Output = std::result::Result<T, E>> + Send + 'static,
+    {
+        let driven = self.0.drive(key, |stop| {
+            let outcome = call(stop);
+            async move { outcome.await.map_or_else(|error| Outcome::of(error.into()), Outcome::of) }
+        });
+        driven.err().map(Failure::from)
+    }
 }
 
 impl Shared {

@@ -111,13 +111,11 @@ impl Request {
     }
 
     /// Runs the program to its end, in the calling thread.
-    #[expect(clippy::result_large_err, reason = "one result a run")]
     pub fn run_sync(mut self) -> std::result::Result<Output, Failure> {
         self.command.run_with(&self.options.run).map_err(|error| self.origins.failure(&error))
     }
 
     /// Starts the program without supervision, in the calling thread.
-    #[expect(clippy::result_large_err, reason = "one result a start")]
     pub fn spawn(mut self) -> std::result::Result<Child, Failure> {
         // A program that a signal kills before exec has ended, as any other.
         let checked = self.command.take_killed().check_descriptors();
@@ -151,7 +149,6 @@ impl Request {
     }
 
     /// Creates a session whose shell is the program.
-    #[expect(clippy::result_large_err, reason = "one result a session")]
     pub fn session(self) -> std::result::Result<(Session, Duration), Failure> {
         let grace = self.options.session.get("grace").as_duration().unwrap_or_default();
         // No option of a session is a descriptor of this package's caller.
@@ -160,7 +157,6 @@ impl Request {
     }
 
     /// Finds out how a run would start.
-    #[expect(clippy::result_large_err, reason = "one result a call")]
     pub fn explain(mut self, warm: &Warm) -> std::result::Result<Explanation, Failure> {
         warm.explain(&mut self.command).map_err(|error| self.origins.failure(&error))
     }
@@ -220,8 +216,7 @@ fn call_options<'env>(
         if value.get_type()? == napi::ValueType::Undefined {
             continue;
         }
-        let option = options::find(call, &snake_case(&key)).filter(|option| is_spelled(option, &key));
-        let Some(option) = option else { return Err(unknown(&key, call)) };
+        let option = find(&key, call)?;
         if own(&mut options, option, value)? {
             continue;
         }
@@ -229,10 +224,7 @@ fn call_options<'env>(
             "limiter" if is_absent(&value)? => {}
             "limiter" => options.limiter(instance::<NativeLimiter>(&value, "limiter", "Limiter")?.native()),
             "limits" | "spill" => set_fields(&mut options, option.name, &value, call)?,
-            name => {
-                let value = option_value(option.kind, &key, value)?;
-                options.set(name, value).map_err(|error| refused_option(&error, name, &key))?;
-            }
+            _ => set(&mut options, option, &key, value)?,
         }
     }
     Ok(options)
@@ -249,15 +241,11 @@ fn set_fields(options: &mut CallOptions, name: &str, value: &Unknown<'_>, call: 
     }
     for key in Object::keys(&fields)? {
         let shown = format!("{name}.{key}");
-        let option = options::find(call, &format!("{name}.{}", snake_case(&key)));
-        let Some(option) = option.filter(|option| is_spelled(option, &shown)) else {
-            return Err(unknown(&shown, call));
-        };
+        let option = find(&shown, call)?;
         if let Some(value) = fields.get::<Unknown<'_>>(&key)?
             && value.get_type()? != napi::ValueType::Undefined
         {
-            let value = option_value(option.kind, &shown, value)?;
-            options.set(option.name, value).map_err(|error| refused_option(&error, option.name, &shown))?;
+            set(options, option, &shown, value)?;
         }
     }
     Ok(())
@@ -282,8 +270,22 @@ fn camel_case(name: &str) -> String {
     words.fold(first, |camel, word| camel + &word[..1].to_ascii_uppercase() + &word[1..])
 }
 
-fn is_spelled(option: &OptionSpec, name: &str) -> bool {
-    camel_case(option.name) == name
+/// The option that the caller names.
+fn find(name: &str, call: Call) -> Result<&'static OptionSpec> {
+    let option = options::find(call, &snake_case(name)).filter(|option| camel_case(option.name) == name);
+    option.ok_or_else(|| unknown(name, call))
+}
+
+/// Sets an option. An error text of the core gets the option's name as the caller has spelled it.
+fn set(options: &mut CallOptions, option: &OptionSpec, spelled: &str, value: Unknown<'_>) -> Result<()> {
+    let value = option_value(option.kind, spelled, value)?;
+    options.set(option.name, value).map_err(|error| {
+        let message = error.message();
+        match message.strip_prefix(option.name) {
+            Some(rest) => wrong(format!("{spelled}{rest}")),
+            None => wrong(message),
+        }
+    })
 }
 
 fn unknown(name: &str, call: Call) -> Error {
@@ -303,13 +305,4 @@ fn unknown(name: &str, call: Call) -> Error {
         _ => "",
     };
     wrong(format!("unexpected option {name:?}{instead}"))
-}
-
-/// The core's error text, with the option's name as the caller has spelled it.
-fn refused_option(error: &spawnfd::Error, name: &str, spelled: &str) -> Error {
-    let message = error.message();
-    match message.strip_prefix(name) {
-        Some(rest) => wrong(format!("{spelled}{rest}")),
-        None => wrong(message),
-    }
 }

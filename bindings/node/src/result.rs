@@ -13,8 +13,8 @@ use spawnfd::job::Stream;
 pub struct NativeResult(Arc<Output>);
 
 impl NativeResult {
-    pub fn new(output: Arc<Output>) -> NativeResult {
-        NativeResult(output)
+    pub fn new(output: impl Into<Arc<Output>>) -> NativeResult {
+        NativeResult(output.into())
     }
 }
 

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs programs to their end.
 
-use std::sync::Arc;
-
 use napi::bindgen_prelude::*;
 use napi_derive::napi;
 use spawnfd::options::Call;
 
-use crate::errors::Failure;
-use crate::queue::{Outcome, Queue};
+use crate::errors::{Failure, answer};
+use crate::queue::Queue;
 use crate::request::Request;
 use crate::result::NativeResult;
 use crate::warm::NativeWarm;
@@ -17,22 +15,13 @@ use crate::warm::NativeWarm;
 #[napi]
 pub fn run(queue: &Queue, key: u32, argv: Unknown<'_>, options: Object<'_>) -> Result<Option<Failure>> {
     let request = Request::new(&argv, &options, Call::Run)?;
-    let driven = queue.shared().drive(key, |stop| async move {
-        match request.run(stop.wait()).await {
-            Ok(output) => Outcome::of(NativeResult::new(Arc::new(output))),
-            Err(failure) => Outcome::of(failure),
-        }
-    });
-    Ok(driven.err().map(|error| Failure::from(&error)))
+    Ok(queue.begin(key, |stop| async move { request.run(stop.wait()).await.map(NativeResult::new) }))
 }
 
 /// Runs a program to its end in the calling thread.
 #[napi]
 pub fn run_sync(argv: Unknown<'_>, options: Object<'_>) -> Result<Either<NativeResult, Failure>> {
-    Ok(match Request::new(&argv, &options, Call::Run)?.run_sync() {
-        Ok(output) => Either::A(NativeResult::new(Arc::new(output))),
-        Err(failure) => Either::B(failure),
-    })
+    answer(Request::new(&argv, &options, Call::Run)?.run_sync().map(NativeResult::new))
 }
 
 /// How a run would start.
@@ -52,14 +41,12 @@ pub fn explain(
     argv: Unknown<'_>,
     options: Object<'_>,
 ) -> Result<Either<NativeExplanation, Failure>> {
-    Ok(match Request::new(&argv, &options, Call::Run)?.explain(warm.open()?) {
-        Ok(explanation) => Either::A(NativeExplanation {
-            started: explanation.started.name().into_owned(),
-            saves: explanation.saves.as_secs_f64() * 1000.0,
-            meaning: explanation.meaning(),
-            remedy: explanation.remedy(),
-            text: explanation.to_string(),
-        }),
-        Err(failure) => Either::B(failure),
-    })
+    let explained = Request::new(&argv, &options, Call::Run)?.explain(warm.open()?);
+    answer(explained.map(|explanation| NativeExplanation {
+        started: explanation.started.name().into_owned(),
+        saves: explanation.saves.as_secs_f64() * 1000.0,
+        meaning: explanation.meaning(),
+        remedy: explanation.remedy(),
+        text: explanation.to_string(),
+    }))
 }

@@ -10,7 +10,7 @@ use spawnfd::Session;
 use spawnfd::job::TerminalSize;
 use spawnfd::options::Call;
 
-use crate::errors::{Failure, Origins, refused};
+use crate::errors::{Failure, Origins, answer, refused};
 use crate::job::NativeJob;
 use crate::queue::{Outcome, Queue, unless_stopped};
 use crate::request::{NativeCommandText, Request};
@@ -34,14 +34,8 @@ pub struct NativeProcess {
 /// Creates a session whose shell has not started yet.
 #[napi]
 pub fn session(argv: Unknown<'_>, options: Object<'_>) -> Result<Either<NativeSession, Failure>> {
-    Ok(match Request::new(&argv, &options, Call::Session)?.session() {
-        Ok((session, grace)) => Either::A(NativeSession { session: Arc::new(session), grace }),
-        Err(failure) => Either::B(failure),
-    })
-}
-
-fn answer(driven: spawnfd::Result<()>) -> Option<Failure> {
-    driven.err().map(|error| Failure::from(&error))
+    let created = Request::new(&argv, &options, Call::Session)?.session();
+    answer(created.map(|(session, grace)| NativeSession { session: Arc::new(session), grace }))
 }
 
 #[napi]
@@ -66,28 +60,25 @@ impl NativeSession {
             self.session.start_in_directory_of(&command.parts().0);
         }
         let session = self.session.clone();
-        answer(queue.shared().drive(key, |stop| async move {
+        queue.begin(key, |stop| async move {
             match unless_stopped(stop, session.ensure_shell_async()).await {
-                Some(Ok(())) => Outcome::woken(),
-                Some(Err(error)) => Outcome::of(Failure::from(&error)),
+                Some(opened) => opened.map(|()| Null).map_err(Failure::from),
                 None => {
                     session.stop_shell(Duration::ZERO);
-                    Outcome::of(Failure::lost())
+                    Err(Failure::lost())
                 }
             }
-        }))
+        })
     }
 
     /// Starts a command in the shell. The queue gets its job under `key`.
     #[napi]
     pub fn start(&self, queue: &Queue, key: u32, command: &NativeCommandText) -> Option<Failure> {
         let (session, (text, run, events, grace)) = (self.session.clone(), command.parts());
-        answer(queue.shared().drive(key, |stop| async move {
-            match session.start_until(&text, &run, events, stop.wait()).await {
-                Ok((job, events)) => Outcome::of(NativeJob::of((job, events, Origins::default(), grace))),
-                Err(error) => Outcome::of(Failure::from(&error)),
-            }
-        }))
+        queue.begin(key, |stop| async move {
+            let started = session.start_until(&text, &run, events, stop.wait()).await;
+            started.map(|(job, events)| NativeJob::of((job, events, Origins::default(), grace)))
+        })
     }
 
     /// Runs a program beside the shell. The queue gets the outcome under `key`.
@@ -100,12 +91,8 @@ impl NativeSession {
         options: Object<'_>,
     ) -> Result<Option<Failure>> {
         let (session, request) = (self.session.clone(), Request::new(&argv, &options, Call::Run)?);
-        Ok(answer(queue.shared().drive(key, |stop| async move {
-            match request.run_beside(&session, stop.wait()).await {
-                Ok(output) => Outcome::of(NativeResult::new(Arc::new(output))),
-                Err(failure) => Outcome::of(failure),
-            }
-        })))
+        Ok(queue
+            .begin(key, |stop| async move { request.run_beside(&session, stop.wait()).await.map(NativeResult::new) }))
     }
 
     #[napi]

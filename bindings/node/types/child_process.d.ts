@@ -7,12 +7,7 @@ import node = require('node:child_process');
 import { type DelegationReason } from './child_process_call';
 export type * from 'node:child_process';
 export type { DelegationReason } from './child_process_call';
-export declare const spawn: typeof node.spawn;
-export declare const exec: typeof node.exec;
-export declare const execFile: typeof node.execFile;
-export declare const spawnSync: typeof node.spawnSync;
-export declare const execFileSync: typeof node.execFileSync;
-export declare const execSync: typeof node.execSync;
+export declare const spawn: typeof node.spawn, exec: typeof node.exec, execFile: typeof node.execFile, spawnSync: typeof node.spawnSync, execFileSync: typeof node.execFileSync, execSync: typeof node.execSync;
 /** Node's own: a forked Node has an IPC channel. */
 export declare const fork: typeof node.fork;
 /** Node's own class. */

@@ -1,8 +1,8 @@
 import { type Abortable, type Argv } from './call';
-import { Job } from './job';
+import { type Job } from './job';
 import { NATIVE, type NativeTemplate } from './native';
 import type { RunOptions, StartOptions } from './options';
-import { type Result } from './result';
+import type { Result } from './result';
 import type { Warm } from './warm';
 /**
  * A pinned executable: starts execute exactly the recorded file, or fail with StaleTemplate.

@@ -2,26 +2,33 @@
 // The functions of the native half that child_process can do, for systems other than Linux.
 
 import { Unsupported } from '../errors';
-import type { Given, Native, NativeArgv, NativeFailure, NativeQueue, NativeResult } from '../native';
+import type { Given, Native, NativeArgv, NativeFailure, NativeResult } from '../native';
 import { PortableEnv } from './env';
 import { PortableJob } from './job';
 import { PortableLimiter } from './limiter';
-import { launch } from './program';
+import { launch, type Observer } from './program';
 import { PortableQueue } from './queue';
-import { checkedRequest } from './request';
+import { checkedRequest, type CheckedCall } from './request';
 import { PortableResult } from './result';
 import { runInWorker } from './sync';
 
-function run(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): null {
-  const { request, limiter } = checkedRequest(argv, options, 'run');
-  const outcomes = queue as PortableQueue;
+/** Starts a program. The queue gets the failure of the start, and can end the call. */
+function begin(
+  queue: PortableQueue,
+  key: number,
+  { request, limiter }: CheckedCall,
+  observer: Omit<Observer, 'failed'>,
+): null {
   let stop = (): void => {};
-  outcomes.begin(key, () => stop());
-  stop = launch(request, limiter, {
-    failed: (failure) => outcomes.push(key, failure),
-    ended: (ended) => outcomes.push(key, new PortableResult(ended)),
-  });
+  queue.begin(key, () => stop());
+  stop = launch(request, limiter, { ...observer, failed: (failure) => queue.push(key, failure) });
   return null;
+}
+
+function run(queue: PortableQueue, key: number, argv: NativeArgv, options: Given): null {
+  return begin(queue, key, checkedRequest(argv, options, 'run'), {
+    ended: (ended) => queue.push(key, new PortableResult(ended)),
+  });
 }
 
 function runSync(argv: NativeArgv, options: Given): NativeResult | NativeFailure {
@@ -30,22 +37,17 @@ function runSync(argv: NativeArgv, options: Given): NativeResult | NativeFailure
   return 'ended' in answer ? new PortableResult(answer.ended) : answer.failure;
 }
 
-function start(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): null {
-  const { request, limiter } = checkedRequest(argv, options, 'start');
-  const outcomes = queue as PortableQueue;
+function start(queue: PortableQueue, key: number, argv: NativeArgv, options: Given): null {
+  const call = checkedRequest(argv, options, 'start');
   let job: PortableJob;
-  let stop = (): void => {};
-  outcomes.begin(key, () => stop());
-  stop = launch(request, limiter, {
+  return begin(queue, key, call, {
     started(program) {
-      job = new PortableJob(program, request, (queue, key) => (queue as PortableQueue).push(key, null));
-      outcomes.push(key, job);
+      job = new PortableJob(program, call.request);
+      queue.push(key, job);
     },
-    failed: (failure) => outcomes.push(key, failure),
     output: (stream, bytes) => job.take(stream, bytes),
     ended: (ended) => job.end(new PortableResult(ended)),
   });
-  return null;
 }
 
 /** A function or class that needs the native half. */

@@ -2,11 +2,12 @@
 // Jobs: programs whose output the caller can read while they run.
 
 import { Unsupported } from '../errors';
-import { Awaited, type NativeEvent, type NativeFailure, type NativeJob, type NativeQueue } from '../native';
+import { Awaited, type NativeEvent, type NativeFailure, type NativeJob } from '../native';
 import { failure } from './failure';
 import { Ring } from './kept';
 import { Lines } from './lines';
 import type { Program, StreamName } from './program';
+import type { PortableQueue } from './queue';
 import type { Request } from './request';
 import { PortableResult } from './result';
 import { data, duration, wrong } from './values';
@@ -17,11 +18,9 @@ const SMALLEST_WINDOW = 1 << 16;
 /** The caller that waits for a state, if there is one, or whether the state has changed since the last wait. */
 class Wait {
   #hasChanged = false;
-  #caller: { queue: NativeQueue; key: number } | undefined;
+  #caller: { queue: PortableQueue; key: number } | undefined;
 
-  constructor(private readonly push: (queue: NativeQueue, key: number) => void) {}
-
-  begin(queue: NativeQueue, key: number): void {
+  begin(queue: PortableQueue, key: number): void {
     this.#caller = { queue, key };
     if (this.#hasChanged) {
       this.fire();
@@ -32,9 +31,7 @@ class Wait {
     const caller = this.#caller;
     this.#caller = undefined;
     this.#hasChanged = caller === undefined;
-    if (caller) {
-      this.push(caller.queue, caller.key);
-    }
+    caller?.queue.push(caller.key, null);
   }
 }
 
@@ -48,7 +45,11 @@ export class PortableJob implements NativeJob {
   readonly #grace: number;
   readonly #window: number;
   readonly #hasInput: boolean;
-  readonly #waits: Record<Awaited, Wait>;
+  readonly #waits: Record<Awaited, Wait> = {
+    [Awaited.Result]: new Wait(),
+    [Awaited.Event]: new Wait(),
+    [Awaited.Writable]: new Wait(),
+  };
   readonly #latest: Ring;
   #seen = 0;
   #result: PortableResult | null = null;
@@ -62,17 +63,12 @@ export class PortableJob implements NativeJob {
   #isPaused = false;
   #isInputClosed = false;
 
-  constructor(program: Program, request: Request, push: (queue: NativeQueue, key: number) => void) {
+  constructor(program: Program, request: Request) {
     this.#program = program;
     this.#grace = request.grace;
     this.#window = Math.max(request.window, SMALLEST_WINDOW);
     this.#latest = new Ring(request.window);
     this.#hasInput = request.stdin === 'stream';
-    this.#waits = {
-      [Awaited.Result]: new Wait(push),
-      [Awaited.Event]: new Wait(push),
-      [Awaited.Writable]: new Wait(push),
-    };
     for (const event of ['drain', 'close', 'error']) {
       program.stdin?.on(event, () => this.#waits[Awaited.Writable].fire());
     }
@@ -115,7 +111,7 @@ export class PortableJob implements NativeJob {
     Object.values(this.#waits).forEach((wait) => wait.fire());
   }
 
-  wait(queue: NativeQueue, key: number, awaited: Awaited): void {
+  wait(queue: PortableQueue, key: number, awaited: Awaited): void {
     this.#waits[awaited].begin(queue, key);
   }
 

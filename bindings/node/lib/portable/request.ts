@@ -129,12 +129,14 @@ function defaults(call: Call): Given {
   return Object.fromEntries(OPTIONS.filter(({ calls }) => calls.includes(call)).map((each) => [each.name, each.default]));
 }
 
-/** Checks the arguments of a call. The limiter stays in the calling thread. */
-export function checkedRequest(
-  argv: NativeArgv,
-  given: Given,
-  call: Call,
-): { request: Request; limiter: PortableLimiter | null } {
+/** The checked arguments of a call. The limiter stays in the calling thread. */
+export interface CheckedCall {
+  request: Request;
+  limiter: PortableLimiter | null;
+}
+
+/** Checks the arguments of a call. */
+export function checkedRequest(argv: NativeArgv, given: Given, call: Call): CheckedCall {
   const [program, ...args] = argv.map((item, index) => text(item, `argv[${index}]`));
   if (program === undefined) {
     throw wrong('argv must not be empty; its first item names the program');

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The result of a run.
 
-import { constants } from 'node:os';
 import type { NativeResult } from '../native';
+import { signalName } from '../signals';
 import { bytesOf, textsOf, type Captured } from './kept';
 import type { Ended } from './program';
 import { removeWith } from './spill';
@@ -10,8 +10,6 @@ import { removeWith } from './spill';
 /** The limits of the output in the text of an ExitError. */
 const SHOWN_LINES = 10;
 const SHOWN_BYTES = 2048;
-
-const SIGNAL_NAMES = new Map(Object.entries(constants.signals).map(([name, number]) => [number as number, name]));
 
 export class PortableResult implements NativeResult {
   readonly #ended: Ended;
@@ -126,7 +124,7 @@ export class PortableResult implements NativeResult {
     }
     return signal === null
       ? `still runs as process ${leftovers[0]?.pid}, because SIGKILL had no effect`
-      : `was killed by ${SIGNAL_NAMES.get(signal) ?? `signal ${signal}`}`;
+      : `was killed by ${signalName(signal) || `signal ${signal}`}`;
   }
 }
 

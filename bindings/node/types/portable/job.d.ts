@@ -1,15 +1,16 @@
-import { Awaited, type NativeEvent, type NativeFailure, type NativeJob, type NativeQueue } from '../native';
+import { Awaited, type NativeEvent, type NativeFailure, type NativeJob } from '../native';
 import type { Program, StreamName } from './program';
+import type { PortableQueue } from './queue';
 import type { Request } from './request';
 import { PortableResult } from './result';
 export declare class PortableJob implements NativeJob {
     #private;
-    constructor(program: Program, request: Request, push: (queue: NativeQueue, key: number) => void);
+    constructor(program: Program, request: Request);
     get pid(): number;
     /** Takes output of the program. */
     take(stream: StreamName, bytes: Buffer): void;
     end(result: PortableResult): void;
-    wait(queue: NativeQueue, key: number, awaited: Awaited): void;
+    wait(queue: PortableQueue, key: number, awaited: Awaited): void;
     result(): PortableResult | null;
     takeEvents(max: number): NativeEvent[];
     setLines(max?: number): void;

@@ -28,9 +28,11 @@ export interface Request {
     window: number;
 }
 type Call = 'run' | 'start';
-/** Checks the arguments of a call. The limiter stays in the calling thread. */
-export declare function checkedRequest(argv: NativeArgv, given: Given, call: Call): {
+/** The checked arguments of a call. The limiter stays in the calling thread. */
+export interface CheckedCall {
     request: Request;
     limiter: PortableLimiter | null;
-};
+}
+/** Checks the arguments of a call. */
+export declare function checkedRequest(argv: NativeArgv, given: Given, call: Call): CheckedCall;
 export {};
