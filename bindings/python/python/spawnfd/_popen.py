@@ -139,7 +139,7 @@ class Stats:
     passed: Mapping[str, int]
     failed: int
     warm: int = 0
-    cold: Mapping[str, int] = field(default_factory=dict)
+    cold: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __post_init__(self) -> None:
         for name in ("passed", "cold"):
