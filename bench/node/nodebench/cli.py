@@ -148,7 +148,8 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
     tasks, left_out = possible(requested, definitions, on, machine.free_mib())
     with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as scratch:
         tools = presets.resolve_tools(calls, {})
-        setting = make_setting(Path(scratch), calls, tools, floors=(floor.FLOOR, floor.THREAD_FLOOR))
+        floors = (floor.FLOOR, floor.THREAD_FLOOR)
+        setting = make_setting(Path(scratch), calls, tools, floors=floors)
         facts = machine.describe(tools, setting.cwd, ())
         make = partial(commands, setting, definitions, on, package)
         with announce(console, facts, [task.timed for task in tasks]) as progress:
