@@ -7,8 +7,8 @@
  * program shares no code with spawnfd. It checks each call's exit code, and the length and FNV-1a
  * hash of stdout and stderr.
  *
- * With SECOND_THREAD, a second thread does all that. The first thread hands each call over and waits
- * for its end, both by an eventfd, as an event loop does that must not block in a start.
+ * With SECOND_THREAD, a second thread does all that. The first thread hands each call over and
+ * waits for its end, both by an eventfd, as an event loop does that must not block in a start.
  */
 #define _GNU_SOURCE
 #include "floor_worker.h"

@@ -177,7 +177,7 @@ pub const WRITE: u32 = 0o2000001;
 /// `O_PATH | O_CLOEXEC`.
 pub const PATH: u32 = 0o12000000;
 /// `O_RDONLY | O_DIRECTORY | O_CLOEXEC`.
-pub const DIRECTORY: u32 = 0o2200000;
+pub const DIRECTORY: u32 = if cfg!(target_arch = "aarch64") { 0o2040000 } else { 0o2200000 };
 
 /// Opens a file below `dir`.
 pub fn open(dir: i32, path: &CStr, flags: u32) -> Result<Fd> {

@@ -13,8 +13,9 @@ use crate::common::job::{future, sh, started};
 use spawnfd::error::{Errno, ErrorKind, Stage};
 use spawnfd::job::{Leftovers, Stop};
 use spawnfd::limits::Limiter;
+use spawnfd::session::SessionOptions;
 use spawnfd::tree::TreeControl;
-use spawnfd::{Command, Output, Run};
+use spawnfd::{Command, Output, Run, Session, Stdio};
 use spawnfd_tests::{enough_time, isolated, scratch};
 
 fn count(limiter: &Limiter) -> (usize, usize) {
@@ -82,6 +83,15 @@ fn a_permit_is_released_with_the_result() {
         eventually("a dropped job releases its permit", || count(&limiter) == (0, 0));
         let permit = limiter.try_acquire().expect("a free permit");
         assert!(sh("exit").run_with(&Run::new().permit(permit)).expect("runs").ok() && count(&limiter) == (0, 0));
+        // A start that fails early returns the permit, although the options live on.
+        let run =
+            Run::new().limiter(&limiter).input(&b"text"[..]).permit(limiter.try_acquire().expect("a free permit"));
+        sh("").stdin(Stdio::Null).start(&run).expect_err("two sources of input");
+        assert_eq!(count(&limiter), (0, 0));
+        // A command of a session uses the permit, too.
+        let session = Session::open(Command::new("bash"), SessionOptions::new()).expect("a session");
+        let run = Run::new().limiter(&limiter).permit(limiter.try_acquire().expect("a free permit"));
+        assert!(session.run("true", &run).expect("runs").ok() && count(&limiter) == (0, 0));
     });
 }
 

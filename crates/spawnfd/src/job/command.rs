@@ -176,8 +176,8 @@ impl Command<'_> {
     /// that was killed before it began ([`Stage::Killed`](crate::error::Stage::Killed), ESRCH). In this case no program has
     /// been executed, and the caller can repeat the start.
     pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
-        let begin =
-            |_: &RunHandle| Ok((self.begin(run, Wait::Nothing, None, Connections::default(), &mut || false)?, ()));
+        let connections = Connections { permits: run.take_permit().into_iter().collect(), ..Connections::default() };
+        let begin = |_: &RunHandle| Ok((self.begin(run, Wait::Nothing, None, connections, &mut || false)?, ()));
         engine::submit(begin, Box::new(done)).map(|(handle, ())| handle)
     }
 
@@ -224,9 +224,10 @@ impl Command<'_> {
         &self,
         run: &Run,
         again: Option<Again>,
-        connections: Connections,
+        mut connections: Connections,
         connect: impl FnOnce(&RunHandle) -> (Option<Producer>, E),
     ) -> Result<(Job, E)> {
+        connections.permits.extend(run.take_permit());
         start_job(run, connections, connect, |connections| {
             self.begin(run, Wait::Start, again, connections, &mut || false)
         })
@@ -260,8 +261,9 @@ impl Command<'_> {
         mut connections: Connections,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<RunState> {
-        self.validate_run(run)?;
+        // A failure returns the permit.
         connections.permits.extend(run.take_permit());
+        self.validate_run(run)?;
         if let (Some(limiter), []) = (&run.limiter, &connections.permits[..]) {
             connections.permits.push(limiter.acquire_unless(interrupted)?);
         }

@@ -159,7 +159,7 @@ impl Run {
     }
 
     /// Takes the permit of the next run.
-    pub(super) fn take_permit(&self) -> Option<Permit> {
+    pub(crate) fn take_permit(&self) -> Option<Permit> {
         self.permit.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use spawnfd_child::{Data, Plan, Program, detach, detach_with_own_memory};
 use spawnfd_sys::{ArgBlock, CloneOptions};
 
+use super::attempt::Refusal;
 use super::clone::{start, with_copied_table, with_slot};
 use super::outcome::detached;
 use super::slots::{self, Slot, Taken};
-use super::tables::Strategy;
+use super::tables::{Meaning, Strategy};
 use super::{Attempt, Launch, reap};
 use crate::host::features::Features;
 
@@ -77,8 +78,13 @@ fn probe_scm_rights(plan: &Plan<'_>, features: &Features) {
         return;
     }
     let options = CloneOptions { share_memory: true, clone3: features.has_clone3(), ..CloneOptions::default() };
-    if let Ok(arrived) = with_slot(|slot| start(slot, options, &without_program(plan), features, Strategy::ScmRights)) {
-        reap(&arrived.pidfd);
+    let strategy = Strategy::ScmRights;
+    match with_slot(|slot| start(slot, options, &without_program(plan), features, strategy)) {
+        Ok(arrived) => _ = reap(&arrived.pidfd),
+        Err(Refusal::Table(errno)) if strategy.meaning(errno) == Meaning::Unavailable => {
+            strategy.learn_unavailable(features, &plan.sources);
+        }
+        Err(_) => {}
     }
 }
 

@@ -20,7 +20,7 @@ mod tables;
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use spawnfd_sys::{Ended, wait_pidfd};
+use spawnfd_sys::{Ended, Errno, wait_pidfd};
 
 pub(crate) use self::attempt::Wait;
 use self::attempt::{Attempt, Launch};
@@ -35,7 +35,7 @@ use crate::cold_reason::ColdReason;
 #[cfg(feature = "warm")]
 use crate::command::WouldStart;
 use crate::command::{Command, Lowered, Start};
-use crate::error::Result;
+use crate::error::{Error, Result, Stage};
 use crate::host::authority;
 use crate::host::features;
 
@@ -77,7 +77,9 @@ pub(crate) fn explain(command: &Command<'_>) -> Result<std::result::Result<Would
 
 /// Starts a helper of the library, and waits for exec.
 pub(crate) fn spawn_helper(command: &Command<'_>) -> Result<Child> {
-    spawn(&mut |_| Ok(Start::new(command)), Wait::Exec)
+    // A helper does not wait for the end of other helpers.
+    let again = || Error::new(Stage::Clone, Errno::EAGAIN, "spawn()");
+    spawn(&mut |is_first| is_first.then(|| Start::new(command)).ok_or_else(again), Wait::Exec)
 }
 
 /// Reaps a child that did not become the program. The child has ended, or ends soon. Its exit signal is 0, so the

@@ -110,33 +110,40 @@ impl<'p, 'a> Attempts<'p, 'a> {
     ///
     /// # Errors
     /// No other plan helps.
-    fn after_error(&mut self, error: Error) -> Result<()> {
+    fn after_error(&mut self, mut error: Error) -> Result<()> {
         if error.is_without_processes() && self.with_helpers.is_none() {
             // A helper may have taken the last process that the caller may have.
             (self.start, self.with_helpers) = (None, Some(error));
             return Ok(());
         }
         let is_outdated = error.kind() == ErrorKind::Stale || error.stage() == Stage::Credentials;
-        match &mut self.found {
-            Some((template, Some((named, cache)))) if is_outdated && self.renewals < RENEWALS => {
-                self.renewals += 1;
-                *template = cache.renew(named)?;
+        if is_outdated
+            && self.renewals < RENEWALS
+            && let Some((template, Some((named, cache)))) = &mut self.found
+        {
+            self.renewals += 1;
+            match cache.renew(named) {
+                Ok(renewed) => {
+                    *template = renewed;
+                    return Ok(());
+                }
+                Err(failed) => error = failed,
             }
-            // Actions may have run.
-            Some((template, Some((named, cache)))) if error.stage() == Stage::Exec => {
-                return Err(cache.exec_failed(named, template, error));
-            }
-            // An action's EMFILE concerns the child's own table.
-            _ if error.errno() == Errno::EMFILE
-                && error.action().is_none()
-                && !self.has_dropped_templates
-                && self.start.as_ref().is_some_and(|start| start.command.drops_other_templates()) =>
-            {
-                self.has_dropped_templates = true;
-            }
-            _ => return Err(self.with_helpers.take().unwrap_or(error)),
         }
-        Ok(())
+        // After an action's EMFILE, which concerns the child's own table, and at exec, actions have run.
+        if error.errno() == Errno::EMFILE
+            && error.action().is_none()
+            && error.stage() != Stage::Exec
+            && !self.has_dropped_templates
+            && self.start.as_ref().is_some_and(|start| start.command.drops_other_templates())
+        {
+            self.has_dropped_templates = true;
+            return Ok(());
+        }
+        if let (Stage::Exec, Some((template, Some((named, cache))))) = (error.stage(), &self.found) {
+            error = cache.exec_failed(named, template, error);
+        }
+        Err(self.with_helpers.take().unwrap_or(error))
     }
 }
 

@@ -227,13 +227,14 @@ impl Session {
     /// The same as those of [`run`](Session::run).
     pub async fn run_async(&self, text: impl Into<CommandText>, run: &Run) -> Result<Output> {
         let text = text.into();
-        let mut permits = Vec::new();
+        let mut permits = Vec::from_iter(run.take_permit());
+        let limiter = run.limiter.as_ref().filter(|_| permits.is_empty());
         if self.options.queue {
             permits.push(self.turns.acquire_async().await);
         }
         self.start_in_directory_of(&text);
         self.ensure_shell_async().await?;
-        if let Some(limiter) = &run.limiter {
+        if let Some(limiter) = limiter {
             permits.push(limiter.acquire_async().await);
         }
         let job = self.start_script(&text, run, |shell, script| shell.start_command(script, run, permits))?;
@@ -299,8 +300,10 @@ impl Session {
         options: EventOptions,
         stop: impl Future<Output = ()>,
     ) -> Result<(Job, Events)> {
-        let permit = permit_until(run.limiter.as_ref(), &mut Some(pin!(stop))).await?;
-        self.start_events_with(text, run, permit.into_iter().collect(), options)
+        let permit = run.take_permit();
+        let limiter = run.limiter.as_ref().filter(|_| permit.is_none());
+        let waited = permit_until(limiter, &mut Some(pin!(stop))).await?;
+        self.start_events_with(text, run, waited.or(permit).into_iter().collect(), options)
     }
 
     /// The same as [`start_events`](Session::start_events), in the shell that runs already. The caller has the permits of
@@ -331,15 +334,14 @@ impl Session {
 
     /// Starts the shell if necessary, and waits for the permits of a command.
     fn permits(&self, text: &CommandText, run: &Run) -> Result<Vec<Permit>> {
-        let mut permits = Vec::new();
+        let mut permits = Vec::from_iter(run.take_permit());
+        let limiter = run.limiter.as_ref().filter(|_| permits.is_empty());
         if self.options.queue {
             permits.push(self.turns.acquire()?);
         }
         self.start_in_directory_of(text);
         self.ensure_shell()?;
-        if let Some(limiter) = &run.limiter {
-            permits.push(limiter.acquire()?);
-        }
+        permits.extend(limiter.map(Limiter::acquire).transpose()?);
         Ok(permits)
     }
 
