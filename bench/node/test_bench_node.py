@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from common import bars, presets
+from common import bars, floor, presets
 from common.definitions import load
 from common.errors import BenchError
 from common.flags import make_tasks
@@ -202,7 +202,9 @@ def test_rows_with_pauses_have_no_rate() -> None:
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
     calls = presets.load()
-    return make_setting(tmp_path_factory.mktemp("node"), calls, presets.resolve_tools(calls, {}))
+    floors = (floor.FLOOR, floor.THREAD_FLOOR)
+    tools = presets.resolve_tools(calls, {})
+    return make_setting(tmp_path_factory.mktemp("node"), calls, tools, floors=floors)
 
 
 @pytest.fixture(scope="module")

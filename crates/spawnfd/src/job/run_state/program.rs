@@ -169,7 +169,11 @@ impl Supervised for Program {
     }
 
     fn processes(&mut self) -> Vec<Stat> {
-        self.with_tree(Tree::processes)
+        let mut processes = self.with_tree(Tree::processes);
+        // Before exec, the program's process may still share the memory of this process.
+        let program = self.id() as i32;
+        processes.retain(|stat| stat.process.pid != program || stat.has_called_exec());
+        processes
     }
 
     fn survivors(&mut self, found: &[Stat]) -> Option<Vec<Stat>> {
