@@ -61,8 +61,6 @@ pub(super) struct Attempt<'a, 'fd> {
     pub(super) wait: Wait,
     /// True if an action may block forever, and the caller does not wait for exec.
     pub(super) may_block: bool,
-    /// True if the caller continues before exec, and the child can use the caller's memory during that time.
-    pub(super) is_detachable: bool,
     pub(super) features: FeaturesOfThread,
     pub(super) plan: Arc<Plan<'static>>,
     pub(super) options: CloneOptions,

@@ -24,11 +24,8 @@ use crate::host::features::Features;
 /// child's exec.
 const MOST: usize = 32;
 
-/// Clones a child in the caller's memory, if that is possible and known to work.
+/// Clones a child in the caller's memory, if that is known to work.
 pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
-    if !attempt.is_detachable {
-        return Launch::NotMine("the caller waits for the child");
-    }
     let (plan, features) = (&attempt.plan, &attempt.features);
     if attempt.may_block {
         probe_scm_rights(plan, features);
@@ -57,11 +54,8 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     }
 }
 
-/// Clones a child with memory of its own if an action may block. The number of such children has no limit.
+/// Clones a child with memory of its own, because an action may block. The number of such children has no limit.
 pub(super) fn launch_in_own_memory(attempt: &mut Attempt<'_, '_>) -> Launch {
-    if !attempt.may_block {
-        return Launch::NotMine("no action blocks");
-    }
     let options = CloneOptions { share_memory: false, ..attempt.options };
     match with_copied_table(attempt, |memory| detach_with_own_memory(memory, options, attempt.plan.clone())) {
         Ok((child, started)) => Launch::Started(detached(attempt, (child.pid, child.pidfd.into()), started)),

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The plan of a start, and the attempts with this plan: launchers in order, and the strategies of each.
 
+use std::iter::Flatten;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
-use std::{mem, slice, vec};
+use std::{array, mem, slice};
 
 use spawnfd_child::Plan;
 use spawnfd_sys::{CloneOptions, Errno};
 
 use super::attempt::{Attempt, Launch, Wait};
-use super::tables::Strategy;
+use super::tables::{NONE, Strategies, Strategy};
 use super::{clone, detached, kernel, parked, pidns, subreaper};
 use crate::cold_reason::ColdReason;
 use crate::command::{Lowered, ParkedCandidates, Start};
@@ -19,29 +20,53 @@ use crate::template::{CacheKey, Template, TemplateCache};
 
 /// A launcher.
 struct Launcher {
+    /// Whether the launcher can make a start with this plan. The launcher may still decline it.
+    applies: fn(&Prepared<'_>, &Start<'_>) -> bool,
     launch: fn(&mut Attempt<'_, '_>) -> Launch,
     /// The strategies for the descriptor table, in order.
-    strategies: fn(&Prepared<'_>, &Start<'_>) -> Vec<Strategy>,
+    strategies: fn(&Prepared<'_>) -> Strategies,
 }
 
 /// The launchers, in order. The last launcher tries every command that the others decline.
 static LAUNCHERS: [Launcher; 7] = [
-    Launcher { launch: parked::launch, strategies: |_, _| vec![Strategy::CopyTable] },
-    Launcher { launch: pidns::launch, strategies: |_, _| vec![Strategy::CopyTable] },
     Launcher {
+        applies: |prepared, _| prepared.candidates.is_some(),
+        launch: parked::launch,
+        strategies: |_| Strategy::CopyTable.alone(),
+    },
+    Launcher {
+        applies: |_, start| start.namespace().is_some(),
+        launch: pidns::launch,
+        strategies: |_| Strategy::CopyTable.alone(),
+    },
+    Launcher {
+        applies: |_, start| start.subreaper().is_some(),
         launch: subreaper::launch,
-        strategies: |prepared, start| match start.subreaper() {
-            Some(_) if !prepared.may_block => prepared.strategies_of_sleeping_caller(false),
-            _ => vec![Strategy::CopyTable],
+        strategies: |prepared| match prepared.may_block {
+            true => Strategy::CopyTable.alone(),
+            false => prepared.strategies_of_sleeping_caller(false),
         },
     },
-    Launcher { launch: kernel::launch, strategies: |_, _| vec![Strategy::CopyTable] },
-    Launcher { launch: detached::launch, strategies: |_, _| vec![Strategy::ScmRights] },
-    Launcher { launch: detached::launch_in_own_memory, strategies: |_, _| vec![Strategy::CopyTable] },
     Launcher {
+        applies: |prepared, _| prepared.features.has_builder(),
+        launch: kernel::launch,
+        strategies: |_| Strategy::CopyTable.alone(),
+    },
+    Launcher {
+        applies: |prepared, _| prepared.is_detachable(),
+        launch: detached::launch,
+        strategies: |_| Strategy::ScmRights.alone(),
+    },
+    Launcher {
+        applies: |prepared, _| prepared.may_block,
+        launch: detached::launch_in_own_memory,
+        strategies: |_| Strategy::CopyTable.alone(),
+    },
+    Launcher {
+        applies: |_, _| true,
         launch: clone::launch,
         // A later start may be detached if this start shows that SCM_RIGHTS works.
-        strategies: |prepared, _| prepared.strategies_of_sleeping_caller(prepared.is_detachable()),
+        strategies: |prepared| prepared.strategies_of_sleeping_caller(prepared.is_detachable()),
     },
 ];
 
@@ -70,7 +95,7 @@ pub(super) struct Prepared<'a> {
     launchers: slice::Iter<'static, Launcher>,
     launcher: &'static Launcher,
     /// The launcher's strategies that have not been tried.
-    strategies: vec::IntoIter<Strategy>,
+    strategies: Flatten<array::IntoIter<Option<Strategy>, 4>>,
     pub(super) strategy: Strategy,
     /// True if the strategy has been tried with another pidfd of the caller.
     pub(super) has_renewed_pidfd: bool,
@@ -101,8 +126,8 @@ impl<'a> Prepared<'a> {
         if options.namespaces != 0 && !options.clone3 && !features.can_clone_namespaces() {
             return Err(no_child(start, Errno::EPERM));
         }
-        let [launcher, others @ ..] = &LAUNCHERS;
-        Ok(Prepared {
+        let [.., last] = &LAUNCHERS;
+        let mut prepared = Prepared {
             wait,
             may_block: wait != Wait::Exec && start.command.may_block_forever(),
             features,
@@ -114,12 +139,15 @@ impl<'a> Prepared<'a> {
             pipes,
             candidates,
             cold: None,
-            launchers: others.iter(),
-            launcher,
-            strategies: Vec::new().into_iter(),
+            launchers: LAUNCHERS.iter(),
+            launcher: last,
+            strategies: NONE.into_iter().flatten(),
             strategy: Strategy::CopyTable,
             has_renewed_pidfd: false,
-        })
+        };
+        // This finds a launcher, because the last one applies to every start.
+        prepared.advance(start);
+        Ok(prepared)
     }
 
     /// Makes an attempt.
@@ -150,7 +178,6 @@ impl<'a> Prepared<'a> {
             cached: cached.as_ref(),
             wait: self.wait,
             may_block: self.may_block,
-            is_detachable: self.is_detachable(),
             features: self.features.clone(),
             plan: self.plan.clone(),
             options: self.options,
@@ -169,21 +196,24 @@ impl<'a> Prepared<'a> {
                 self.strategy = strategy;
                 return true;
             }
-            let Some(launcher) = self.launchers.next() else { return false };
+            let mut left = self.launchers.clone();
+            let next = left.find(|launcher| (launcher.applies)(self, start));
+            self.launchers = left;
+            let Some(launcher) = next else { return false };
             self.launcher = launcher;
-            self.strategies = (launcher.strategies)(self, start).into_iter();
+            self.strategies = (launcher.strategies)(self).into_iter().flatten();
         }
     }
 
     /// Goes to the next launcher. Returns false if none is left.
     pub(super) fn skip_launcher(&mut self, start: &Start<'_>) -> bool {
-        self.strategies = Vec::new().into_iter();
+        self.strategies = NONE.into_iter().flatten();
         self.advance(start)
     }
 
     /// The strategies for a child for which the caller sleeps.
-    fn strategies_of_sleeping_caller(&self, try_scm_rights: bool) -> Vec<Strategy> {
-        Strategy::for_sleeping_caller(&self.plan, &self.options, &self.features, try_scm_rights).collect()
+    fn strategies_of_sleeping_caller(&self, try_scm_rights: bool) -> Strategies {
+        Strategy::for_sleeping_caller(&self.plan, &self.options, &self.features, try_scm_rights)
     }
 
     /// Whether the caller continues before exec, and the child can use the caller's memory during that time.

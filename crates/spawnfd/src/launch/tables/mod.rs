@@ -33,6 +33,12 @@ pub(super) enum Strategy {
     CopyTable,
 }
 
+/// Strategies in order; `None` for those that are not available.
+pub(super) type Strategies = [Option<Strategy>; 4];
+
+/// No strategy.
+pub(super) const NONE: Strategies = [None; 4];
+
 /// The meaning of a failure in the child before any action has run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Meaning {
@@ -64,19 +70,25 @@ impl Strategy {
         options: &CloneOptions,
         features: &Features,
         try_scm_rights: bool,
-    ) -> impl Iterator<Item = Strategy> + use<> {
+    ) -> Strategies {
         let leaves = plan.keep.is_some() && features.has_close_range();
         let explores = try_scm_rights && features.scm_rights(&plan.sources).known().is_none();
         // A child in another user namespace may not inspect the caller.
         let may_fetch = leaves && options.namespaces & abi::CLONE_NEWUSER == 0;
         let may_trim = leaves && can_trim_table(plan, features);
         let order = if explores { Strategy::EXPLORING } else { Strategy::ALL };
-        order.into_iter().filter(move |strategy| match strategy {
+        let may_use = |strategy: &Strategy| match strategy {
             Strategy::TrimTable => may_trim,
             Strategy::PidfdGetfd => may_fetch,
             Strategy::ScmRights => leaves,
             Strategy::CopyTable => true,
-        })
+        };
+        order.map(|strategy| Some(strategy).filter(may_use))
+    }
+
+    /// Only this strategy.
+    pub(super) fn alone(self) -> Strategies {
+        [Some(self), None, None, None]
     }
 
     /// Prepares the sources for the child. Returns `None` if this strategy is not available for these sources.
