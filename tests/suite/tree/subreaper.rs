@@ -310,26 +310,30 @@ for (1 .. 3) {
 /// The time after which a run that has begun has ended, so that it needs the status of its program no more.
 const END_OF_RUN: Duration = Duration::from_secs(20);
 
-/// Ended processes that this process, a subreaper, has adopted. Thousands of them would slow down each search in /proc.
+/// The children of this process, a subreaper, with the time since when they are known: runs, and processes that it has
+/// adopted. Thousands of them would slow down each search in /proc.
 #[derive(Default)]
 struct Orphans(Vec<(i32, Instant)>);
 
 impl Orphans {
-    /// Reaps the children that ended so long ago that no run waits for them.
-    fn reap(&mut self) {
-        let has_ended = |pid: &i32, options: i32| {
-            // SAFETY: all-zero is a valid siginfo_t, and the call stores one.
+    /// Reaps the children that are too old for a run to wait for them. If `kills_helper`, kills those of them that live:
+    /// the tier `guard` does not promise to find them.
+    fn reap(&mut self, kills_helper: bool) {
+        let reap = |pid: i32| {
+            // SAFETY: the calls take integers, and all-zero is a valid siginfo_t. waitid stores one.
             unsafe {
+                if kills_helper {
+                    libc::kill(pid, libc::SIGKILL);
+                }
                 let mut info: libc::siginfo_t = std::mem::zeroed();
-                libc::waitid(libc::P_PID, *pid as u32, &raw mut info, libc::WEXITED | libc::WNOHANG | options) == 0
-                    && info.si_pid() == *pid
+                libc::waitid(libc::P_PID, pid as u32, &raw mut info, libc::WEXITED | libc::WNOHANG) == 0
+                    && info.si_pid() == pid
             }
         };
-        let ended = common::children().into_iter().filter(|pid| has_ended(pid, libc::WNOWAIT));
         let known = std::mem::take(&mut self.0);
         let since = |pid| known.iter().find(|(other, _)| *other == pid).map_or_else(Instant::now, |(_, since)| *since);
-        self.0 = ended.map(|pid| (pid, since(pid))).collect();
-        self.0.retain(|(pid, since)| since.elapsed() < END_OF_RUN || !has_ended(pid, 0));
+        self.0 = common::children().into_iter().map(|pid| (pid, since(pid))).collect();
+        self.0.retain(|(pid, since)| since.elapsed() < END_OF_RUN || !reap(*pid));
     }
 }
 
@@ -347,7 +351,7 @@ fn run_hostile_trees(targets: &str) {
                 let (mut tiers, mut orphans) = (Vec::new(), Orphans::default());
                 for round in 0..common::rounds(10_000) / 4 {
                     if thread == 0 && round % 8 == 0 {
-                        orphans.reap();
+                        orphans.reap(kills_helper);
                     }
                     let mut command = Command::new("perl");
                     let (seed, test) = ((round * 4 + thread).to_string(), std::process::id().to_string());
