@@ -25,7 +25,7 @@ KERNEL_SUITES := spawn=kernel:: spawn=validation:: spawn=errors:: spawn=stale:: 
 CGROUP_SUITES := job=limits:: job=jobs::a_run_in_a_cgroup spawn=blocking::terminals_and_cgroups job=a_fork_bomb_reaches_the_pids_limit_in_a_cgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python node demo test test-all test-rust test-docker test-examples test-python test-node test-parked build-tests test-guest test-kernel kernel-shell soak lint format \
+.PHONY: help setup python node demo test test-all test-rust test-docker test-examples test-python test-node test-parked build-tests test-guest test-kernel test-kernel-series test-kernel-library kernel-shell soak lint format \
         capi install packages test-packages test-bare docs bench-launch bench-snapshot bench-agent bench-job bench-node bench-warm bench-kernel bench-posix bench-package bench-compare clean
 
 help: ## List the tasks.
@@ -110,14 +110,22 @@ test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controll
 	SPAWNFD_SKIPS=$(SKIPS) tests/run-guest.sh $(CACHE)/kernel $(GUESTS)
 	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
 
-test-kernel: setup ## The kernel series: built plain and with KASAN and lockdep, booted in QEMU, its selftests and the library's suites run; limits by cgroups under Linux 6.1.
+test-kernel: test-kernel-series test-kernel-library ## The kernel series: its selftests, and the library's suites under it, in QEMU.
+
+test-kernel-series: setup ## The kernel series, built plain and with KASAN and lockdep; its selftests in QEMU.
 	@mkdir -p build && rm -f $(SKIPS)
 	scripts/setup-guest.sh
 	SPAWNFD_SKIPS=$(SKIPS) kernel/qemu/test-kernel.sh $(CACHE)/kernel
+	kernel/qemu/inputs.sh series >kernel/tested-series
+	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
+
+test-kernel-library: setup ## The library's suites in QEMU under the kernel series; limits by cgroups under Linux 6.1.
+	@mkdir -p build && rm -f $(SKIPS)
+	scripts/setup-guest.sh
 	SPAWNFD_SKIPS=$(SKIPS) SPAWNFD_SUITES="$(KERNEL_SUITES)" SPAWNFD_GUEST_TIME=7200 \
 	    tests/run-guest.sh $(CACHE)/kernel $$(kernel/qemu/build.sh $(CACHE)/kernel base)/bzImage
 	SPAWNFD_SKIPS=$(SKIPS) SPAWNFD_SUITES="$(CGROUP_SUITES)" tests/run-guest.sh $(CACHE)/kernel
-	kernel/qemu/inputs.sh >kernel/tested-inputs
+	kernel/qemu/inputs.sh library >kernel/tested-library
 	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
 
 kernel-shell: setup ## A shell under the series' kernel in QEMU, with the spawnfd command and the selftests.
