@@ -13,7 +13,7 @@ use spawnfd_sys::{Errno, receive_with_sender, send};
 use crate::command::Command;
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::CheckedFd;
-use crate::host::sockets::socket_pair;
+use crate::host::features::socket_pair;
 use crate::sandbox::{Sandbox, SandboxDescriptor};
 use crate::tree::file_for_sandbox;
 
