@@ -265,7 +265,7 @@ fn a_shell_outlives_a_program_that_dies_slowly(shell: Shell) {
     if !Command::new("python3").arg("--version").run().is_ok_and(|output| output.ok()) {
         return spawnfd_tests::skip("no python3");
     }
-    // The library kills the shell 800 ms after the program. On a busy machine, an attempt may take longer.
+    // The library kills the shell 1 s after its first SIGKILL. On a busy machine, an attempt may take longer.
     for _ in 0..10 {
         let session = shell.open(SessionOptions::new());
         let text = "python3 -c 'import threading, time\nthread = threading.Thread(target=time.sleep, args=(600,))\n\

@@ -285,7 +285,7 @@ class Session(_SessionBase):
         None, for example after `exit 3`, and `shell_code` is then 3. A
         command that has to end gets SIGINT, SIGTERM after half of its `grace`, and SIGKILL after
         all of it. The shell abandons the rest of the command and keeps its state. If the shell does
-        not return 300 ms after SIGKILL, the library kills the shell.
+        not return within 1 s after SIGKILL, the library kills the shell.
 
         Cancelling run(), or a signal handler that raises during a blocking run(), ends the command
         and not the session. The call waits for the end of the command, and the exception has the

@@ -475,12 +475,6 @@ impl Child {
         pidfd.expect("a child has its pidfd until it is dropped, and only a job shares it")
     }
 
-    /// Whether processes may remain in the session or process group that the child led. Call this after the child was
-    /// reaped. The call is cheap.
-    pub(crate) fn may_have_leftovers(&self) -> bool {
-        spawnfd_guard::sys::is_number_in_use(self.pidfd_number(), self.pid)
-    }
-
     /// The resources that the child used; `None` before it is reaped, or if other code has reaped it.
     pub fn usage(&self) -> Option<Usage> {
         let Used { cpu_micros, max_rss_kib } = self.ended?.used?;

@@ -15,7 +15,7 @@ use spawnfd_sys::{Ended, Errno, Used, abi, call, fork_generation, receive, wait_
 use crate::error::{Error, Result, Stage};
 use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::features;
-use crate::host::sockets::socket_pair;
+use crate::host::features::socket_pair;
 use crate::reaper;
 use crate::template::Template;
 

@@ -8,15 +8,17 @@
 
 use std::cell::RefCell;
 use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use spawnfd_child::{ChildMemory, killed_calls};
 use spawnfd_sys::{Builder, Call, Calls, Errno, RawFd, abi, call, has_clone3, prctl};
 
-use crate::host::own_proc::{self, ProcFile};
+use crate::error::errno;
+use crate::host::own_proc::{self, CAP_SYS_ADMIN};
 use crate::host::per_process::PerProcess;
-use crate::host::thread_status::{self, CAP_SYS_ADMIN};
 
 /// A feature that the library probes once and remembers. A seccomp filter added later may make the answer wrong.
 #[derive(Debug)]
@@ -51,7 +53,7 @@ static SHARED: PerProcess<Option<(u32, Arc<Features>)>> = PerProcess::new(None);
 /// The remembered features of a thread with filters. A forked process has the same filters, so the features stay
 /// valid in it.
 #[derive(Clone)]
-struct ThreadFeatures {
+pub(crate) struct ThreadFeatures {
     /// The number of filters; `None` if the kernel does not count them.
     count: Option<u32>,
     /// The result of [`cannot_add_filter`] at the time of the probe.
@@ -116,25 +118,24 @@ pub fn killed() -> Calls {
     of_calling_thread().killed
 }
 
-/// The features of a thread that is about to start a thread of the library. The new thread inherits the starter's
-/// filters.
-pub(crate) struct InheritedFeatures(FeaturesOfThread, Option<u32>);
+/// Creates a pair of connected sockets for messages. A seccomp filter may kill the process for this call; then the
+/// function returns EPERM.
+pub(crate) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    killed().refuse(Call::Socketpair)?;
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(errno)
+}
 
-/// The calling thread's features, for a thread that it is about to start.
-pub(crate) fn for_new_thread() -> InheritedFeatures {
-    let features = of_calling_thread();
-    let count = FILTERED.try_with(|cached| cached.borrow().as_ref().and_then(|cached| cached.count)).ok().flatten();
-    InheritedFeatures(features, count)
+/// The calling thread's features, for a thread that it is about to start. The new thread inherits its filters. `None`: the
+/// calling thread has no filter, or could not probe.
+pub(crate) fn for_new_thread() -> Option<ThreadFeatures> {
+    of_calling_thread();
+    FILTERED.try_with(|cached| cached.borrow().clone()).ok().flatten()
 }
 
 /// Stores the features of the thread that started the calling thread. Without them, the calling thread would have to
 /// probe, which might fail because no descriptor is free.
-pub(crate) fn inherit(InheritedFeatures(features, count): InheritedFeatures) {
-    if let FeaturesOfThread::Filtered(features) = features {
-        let _ = FILTERED.try_with(|cached| {
-            cached.replace(Some(ThreadFeatures { count, cannot_add_filter: cannot_add_filter(), features }))
-        });
-    }
+pub(crate) fn inherit(features: Option<ThreadFeatures>) {
+    let _ = FILTERED.try_with(|cached| cached.replace(features));
 }
 
 /// Forgets the calling thread's features if the thread had another number of filters than `count`
@@ -151,9 +152,9 @@ fn unprobed() -> Arc<Features> {
 
 /// Uses the features of another thread with the same filters, or probes.
 fn find_filtered() -> Arc<Features> {
-    thread_status::remember_if_single_threaded();
+    own_proc::remember_if_single_threaded();
     let (cannot_add_filter, count) = (cannot_add_filter(), count_filters());
-    let shared = count.filter(|&count| thread_status::come_from_first_thread(count));
+    let shared = count.filter(|&count| own_proc::come_from_first_thread(count));
     let known = || SHARED.lock().clone().filter(|(known, _)| Some(*known) == shared).map(|(_, features)| features);
     let features = match known() {
         Some(features) => features,
@@ -175,9 +176,7 @@ fn find_filtered() -> Arc<Features> {
 /// The number of seccomp filters of the calling thread. `None` if the kernel does not count them (before Linux 5.9),
 /// or if there is no /proc.
 fn count_filters() -> Option<u32> {
-    let status = own_proc::read(ProcFile::Status).ok()?;
-    let count = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"Seccomp_filters:"))?;
-    std::str::from_utf8(count.trim_ascii()).ok()?.parse().ok()
+    own_proc::read_status().ok()?.filters
 }
 
 /// Finds the calls for which a filter kills the process, by probe children.

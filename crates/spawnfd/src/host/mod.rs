@@ -5,11 +5,7 @@
 pub(crate) mod authority;
 pub(crate) mod descriptors;
 pub(crate) mod features;
-#[cfg(feature = "warm")]
-pub(crate) mod inherited;
 pub(crate) mod memfd;
 pub(crate) mod own_proc;
 pub(crate) mod per_process;
-pub(crate) mod sockets;
 pub(crate) mod thread;
-mod thread_status;

@@ -7,9 +7,8 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::engine::{self, EngineOrder, RunHandle};
+use super::engine::{self, EngineOrder, RunHandle, end_idle_helpers};
 use super::handle::{Job, JobState};
-use super::helpers::end_idle_helpers;
 use super::input::InputEngine;
 use super::limits;
 use super::run_state::{Connections, RunState};
@@ -19,7 +18,7 @@ use crate::command::{Command, Start};
 use crate::error::{Error, Result};
 use crate::launch::{self, Again, Wait};
 use crate::sandbox::SandboxDescriptor;
-use crate::tree::Tree;
+use crate::tree::Tier;
 
 impl Command<'_> {
     /// Starts the program, and returns as soon as the child has become the program (see
@@ -302,9 +301,12 @@ impl Command<'_> {
             }
             connections.terminal = Some(ours);
         }
-        (connections.tree, connections.limits) =
-            limits::prepare(&mut start, &run.limits, run.tree, run.grace, may_have_helpers)?;
-        start.placement = connections.tree.as_ref().map(Tree::placement).transpose()?;
+        let (tree, limits) = limits::prepare(&mut start, &run.limits, run.tree, run.grace, may_have_helpers)?;
+        // A tree of the tier group has no place of its own.
+        if tree.tier() != Tier::Group {
+            start.placement = Some(tree.placement()?);
+        }
+        (connections.tree, connections.limits) = (Some(tree), limits);
         Ok(start)
     }
 }
@@ -328,39 +330,29 @@ pub(crate) fn start_job<E>(
     let (writer, source) = run.writable.map(Source::stream).unzip();
     let state = Arc::new(JobState::new());
     let for_callback = state.clone();
-    let submitted = engine::submit(
-        |handle| {
-            if let Some(writer) = &writer {
-                let (wake, run) = (handle.callback(EngineOrder::Feed), handle.clone());
-                writer.set_engine(InputEngine { wake, is_watched: Box::new(move |fd| run.may_use(fd)) });
-            }
-            let (events, consumer) = connect(handle);
-            let source = source.or_else(|| run.input.clone().map(Source::bytes));
-            let run_state = begin(Connections { source, events, ..connections })?;
-            let sources = if run.spill.is_none() { run_state.sources() } else { Default::default() };
-            let (record, pid, tier) = (run_state.record.clone(), run_state.running.id(), run_state.running.tier());
-            let limits = run_state.command_limits();
-            let program = if run.grace.is_zero() { None } else { run_state.running.shared() };
-            Ok((run_state, (record, sources, pid, tier, program, limits, consumer)))
-        },
-        Box::new(move |output| for_callback.set(output.map(Arc::new))),
-    );
-    let (handle, (record, sources, pid, tier, program, command_limits, consumer)) = submitted?;
-    let output_limit = run.output_limit.unwrap_or(u64::MAX);
-    Ok((
-        Job {
-            handle,
-            pid,
+    let begin = |handle: &RunHandle| {
+        if let Some(writer) = &writer {
+            let (wake, run) = (handle.callback(EngineOrder::Feed), handle.clone());
+            writer.set_engine(InputEngine { wake, is_watched: Box::new(move |fd| run.may_use(fd)) });
+        }
+        let (events, consumer) = connect(handle);
+        let source = source.or_else(|| run.input.clone().map(Source::bytes));
+        let run_state = begin(Connections { source, events, ..connections })?;
+        let job = Job {
+            handle: handle.clone(),
+            pid: run_state.running.id(),
             state,
-            record,
+            record: run_state.record.clone(),
             writer,
-            sources,
-            output_limit,
-            tier,
-            program,
-            command_limits,
+            sources: if run.spill.is_none() { run_state.sources() } else { Default::default() },
+            output_limit: run.output_limit.unwrap_or(u64::MAX),
+            tier: run_state.running.tier(),
+            command_limits: run_state.command_limits(),
+            program: if run.grace.is_zero() { None } else { run_state.running.shared() },
             ends_on_drop: true,
-        },
-        consumer,
-    ))
+        };
+        Ok((run_state, (job, consumer)))
+    };
+    let done = Box::new(move |output: Result<Output>| for_callback.set(output.map(Arc::new)));
+    engine::submit(begin, done).map(|(_, started)| started)
 }

@@ -22,10 +22,13 @@ use crate::host::authority::Reach;
 use crate::host::descriptors::CheckedFd;
 use crate::host::per_process::PerProcess;
 use crate::host::thread::{self, ExitingThread};
-use crate::{launch, tree};
+use crate::{launch, reaper, tree};
 
 /// How long an idle engine thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
+
+/// The interval at which to check whether the helpers of runs have ended.
+const EXIT_CHECK_INTERVAL: Duration = Duration::from_micros(20);
 
 /// How many calls the thread makes before it looks at its runs again.
 const CALLS_AT_ONCE: usize = 4;
@@ -239,10 +242,26 @@ pub(crate) fn end_if_idle() -> bool {
 }
 
 /// Whether a thread that is ending, by request or after its idle time, still exists.
-pub(crate) fn is_leaving() -> bool {
+fn is_leaving() -> bool {
     let engines = ENGINES.lock();
     engines.running.iter().any(|engine| engine.inbox.lock().over)
         || engines.leaving.iter().any(|thread| thread.is_running())
+}
+
+/// Ends the idle helpers of runs (engine threads, guards, and the reaper threads that wait for guards), and returns when
+/// they have ended. Busy ones stay. An engine thread cannot wait for itself, so there the call does nothing.
+pub(crate) fn end_idle_helpers() {
+    if thread::is_engine() {
+        return;
+    }
+    let deadline = Instant::now() + thread::EXIT_TIMEOUT;
+    end_if_idle();
+    tree::end_guard_if_idle();
+    // The reaper ends only after the guard has ended.
+    while (is_leaving() || tree::is_guard_exiting() || reaper::is_exiting()) && Instant::now() < deadline {
+        std::thread::sleep(EXIT_CHECK_INTERVAL);
+    }
+    tree::forget_ended_guards();
 }
 
 /// Creates the run's handle, starts the run, and adds it to an engine. Returns the handle and the value that `begin`

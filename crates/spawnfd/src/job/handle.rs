@@ -43,7 +43,8 @@ pub struct Job {
     /// The sources of the output, which the run owns.
     pub(super) sources: [Weak<OutputSource>; 2],
     pub(super) output_limit: u64,
-    pub(super) tier: Tier,
+    /// How far control of the process tree reaches.
+    pub(crate) tier: Tier,
     /// If the run has limits, those of a command in this job's shell.
     pub(crate) command_limits: Option<Box<LimitMonitor>>,
     /// The program, if dropping the handle sends SIGTERM.
@@ -283,11 +284,6 @@ impl Job {
         if let Some(writer) = &self.writer {
             writer.close();
         }
-    }
-
-    /// How far control of the process tree reaches.
-    pub(crate) fn tier(&self) -> Tier {
-        self.tier
     }
 
     fn writer(&self) -> Result<&InputWriter> {

@@ -254,14 +254,13 @@ impl Limits {
 
 /// Prepares the run's tree, if it has one. If `may_have_guard` is false, prepares one only if the caller has asked for
 /// its tier.
-fn tree_of(command: &Command<'_>, wanted: Option<TreeControl>, may_have_guard: bool) -> Result<Option<Tree>> {
+fn tree_of(command: &Command<'_>, wanted: Option<TreeControl>, may_have_guard: bool) -> Result<Tree> {
     match wanted {
-        Some(TreeControl::Group) => Ok(None),
-        None | Some(TreeControl::Auto) if !may_have_guard => Ok(None),
-        None => Ok(Some(Tree::without_cgroup())),
-        Some(TreeControl::Auto) if command.names_cgroup() => Ok(Some(Tree::without_cgroup())),
-        Some(TreeControl::Auto) => Ok(Some(Tree::most_complete(command.may_have_subreaper()))),
-        Some(want) => Tree::prepare(want).map(Some),
+        None | Some(TreeControl::Auto) if !may_have_guard => Ok(Tree::of_group()),
+        None => Ok(Tree::without_cgroup()),
+        Some(TreeControl::Auto) if command.names_cgroup() => Ok(Tree::without_cgroup()),
+        Some(TreeControl::Auto) => Ok(Tree::most_complete(command.may_have_subreaper())),
+        Some(want) => Tree::prepare(want),
     }
 }
 
@@ -277,7 +276,7 @@ pub(super) fn prepare(
     wanted: Option<TreeControl>,
     grace: Duration,
     may_have_guard: bool,
-) -> Result<(Option<Tree>, Option<LimitMonitor>)> {
+) -> Result<(Tree, Option<LimitMonitor>)> {
     let command = start.command;
     if limits.is_none() {
         return Ok((tree_of(command, wanted, may_have_guard)?, None));
@@ -300,7 +299,7 @@ pub(super) fn prepare(
         _ => Tree::bounded(&limits.bounds(), wants_cgroup).ok(),
     };
     let (tree, ledger) = match bounded {
-        Some((tree, ledger)) => (Some(tree), Some(ledger)),
+        Some((tree, ledger)) => (tree, Some(ledger)),
         None => (tree_of(command, wanted, may_have_guard)?, None),
     };
     let in_cgroup = ledger.as_ref().map(|ledger| ledger.enforced).unwrap_or_default();

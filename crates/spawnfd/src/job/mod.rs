@@ -12,7 +12,7 @@
 // - `events.rs`: a bounded queue from the engine to a consumer that wants output while the program runs.
 // - `input.rs`: the program's input. `pty.rs`: a terminal as all three streams.
 //
-// `run_state/supervised.rs` has the interface of what a run supervises: a program, or a command inside a shell.
+// `run_state/supervised.rs` has what a run supervises: a program, or a command inside a shell.
 //
 // `futures.rs` lets tasks wait for runs and events, and `child_future.rs` for a child. `driven.rs` polls futures in the
 // engine's thread. `tokio.rs` implements tokio's read and write traits.
@@ -25,11 +25,9 @@ mod events;
 mod exit_error;
 pub(crate) mod futures;
 mod handle;
-mod helpers;
 mod holders;
 mod input;
 mod kept;
-mod leftovers;
 pub(crate) mod limits;
 mod lines;
 pub(crate) mod options;
@@ -53,13 +51,12 @@ mod tokio;
 pub use crate::bytes::SharedBytes;
 pub(crate) use command::{connect_events, start_job};
 pub use engine::RunHandle;
-pub(crate) use engine::{EngineOrder, adopt, end_if_idle};
+pub(crate) use engine::{EngineOrder, adopt, end_idle_helpers, end_if_idle};
 pub(crate) use events::Producer;
 use events::events;
 pub use events::{Event, EventOptions, Events, Until, WhenFull};
 pub use exit_error::ExitError;
 pub use handle::Job;
-pub(crate) use helpers::end_idle_helpers;
 pub(crate) use input::Source;
 use input::{Feed, FeedStatus, InputWriter};
 use limits::{Limit, Limits, Resource};

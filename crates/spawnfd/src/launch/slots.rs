@@ -8,8 +8,8 @@ use spawnfd_child::{ChildMemory, Outcome, SlotInUse, Stage, Table};
 use spawnfd_sys::{Errno, send};
 
 use crate::host::descriptors::CheckedFd;
+use crate::host::features::socket_pair;
 use crate::host::per_process::PerProcess;
-use crate::host::sockets::socket_pair;
 
 /// The number of pooled slots. If more spawns run at once, they create slots of their own, which takes 10 us, and whose
 /// sockets may get numbers above the application's descriptors (decision record 0001). A spawn uses a slot only until its

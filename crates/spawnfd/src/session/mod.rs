@@ -32,7 +32,7 @@ use crate::limiter::{Limiter, Permit};
 use crate::signal::{self, SignalSet};
 use crate::tree::Survivor;
 use saved::Continued;
-use shell::{Completed, HolderNumbers, Restored, Script, ScriptText, SessionTerminal, Shell, Text};
+use shell::{Completed, HolderNumbers, Script, ScriptText, SessionTerminal, Shell, Text};
 
 /// A shell that stays open and runs one command after the other: bash or dash.
 ///
@@ -46,7 +46,7 @@ use shell::{Completed, HolderNumbers, Restored, Script, ScriptText, SessionTermi
 /// - The library reads the status from a pipe of its own, which no command inherits.
 /// - A command that has to end (a timeout, [`Job::stop`], a dropped [`Job`]) gets SIGINT, SIGTERM after half of its
 ///   [grace](Run::grace), and SIGKILL after all of it. The shell gets SIGINT too, and abandons the rest of the command. If
-///   the shell does not return 300 ms after that SIGKILL has ended the processes, the library kills the shell.
+///   the shell does not return within 1 s after that SIGKILL, the library kills the shell.
 /// - If the shell exits, the command returns at once, and its output says [`shell_exited`](Output::shell_exited).
 ///
 /// Dropping the session ends the shell and its process tree. The tree also ends with this process.
@@ -95,6 +95,25 @@ struct SessionState {
 }
 
 impl SessionState {
+    /// Whether the next command starts a shell. Fails if the session can run no command.
+    fn lacks_shell(&self, restarts: bool) -> Result<bool> {
+        match &self.shell {
+            Some(shell) if !shell.has_ended() => Ok(false),
+            Some(_) if !restarts => Err(self.exited()),
+            _ => Ok(true),
+        }
+    }
+
+    /// The error of a session whose shell has exited.
+    fn exited(&self) -> Error {
+        let how = match self.shell.as_ref().and_then(|shell| shell.status()) {
+            Some(status) => format!(" ({status})"),
+            None => String::new(),
+        };
+        let message = format!("the session's shell has exited{how}: open a new session, or use the option restart");
+        Error::new(Stage::Capture, Errno::ESRCH, "session.run()").saying(message)
+    }
+
     /// Notes that the shell has ended, if it has. Returns the state that the next shell gets.
     fn note_end(&mut self) -> Option<&mut Completed> {
         self.earlier.retain(|shell| !shell.session_processes().is_empty());
@@ -371,7 +390,7 @@ impl Session {
         let Some(state) = state.as_mut() else { return Err(not_ours()) };
         // A shell that has ended since the check loses the command. The next command restarts the shell.
         let Some(shell) = state.shell.as_ref().filter(|shell| self.options.restart || !shell.has_ended()) else {
-            return Err(self.exited(state));
+            return Err(state.exited());
         };
         if shell.is_busy() {
             let message = "the session runs another command: wait for its end, or stop it";
@@ -411,7 +430,7 @@ impl Session {
     /// # Errors
     /// No errors are known.
     pub fn resize(&self, size: TerminalSize) -> Result<()> {
-        self.state.lock().as_ref().and_then(|state| state.terminal.as_ref()).map_or(Ok(()), |t| t.resize(size))
+        self.state.lock().as_ref().and_then(|state| state.terminal.as_ref()).map_or(Ok(()), |t| t.pty.resize(size))
     }
 
     /// The processes of the session except its shell, as far as /proc shows them: the processes of the running command,
@@ -436,10 +455,10 @@ impl Session {
     /// The library could not watch the shell.
     pub fn close(self) -> Result<Option<Arc<Output>>> {
         let Some(shell) = self.begin_close() else { return Ok(None) };
-        if shell.job().wait_timeout(self.options.grace)?.is_none() {
-            shell.job().stop(Duration::ZERO);
+        if shell.job.wait_timeout(self.options.grace)?.is_none() {
+            shell.job.stop(Duration::ZERO);
         }
-        shell.job().wait().map(Some)
+        shell.job.wait().map(Some)
     }
 
     /// Begins to end the shell, like [`close`](Session::close). Calls `ended` when the shell has ended, or at once without
@@ -447,7 +466,7 @@ impl Session {
     #[doc(hidden)]
     pub fn begin_close_with(&self, ended: impl Fn() + Send + Sync + 'static) {
         match self.begin_close() {
-            Some(shell) => shell.job().when_done(ended),
+            Some(shell) => shell.job.when_done(ended),
             None => ended(),
         }
     }
@@ -456,14 +475,14 @@ impl Session {
     #[doc(hidden)]
     pub fn stop_shell(&self, grace: Duration) {
         if let Some(shell) = self.shell() {
-            shell.job().stop(grace);
+            shell.job.stop(grace);
         }
     }
 
     /// Whether the session has no shell.
     #[doc(hidden)]
     pub fn has_ended(&self) -> bool {
-        self.shell().is_none_or(|shell| !matches!(shell.job().try_wait(), Ok(None)))
+        self.shell().is_none_or(|shell| !matches!(shell.job.try_wait(), Ok(None)))
     }
 
     fn begin_close(&self) -> Option<Arc<Shell>> {
@@ -473,12 +492,12 @@ impl Session {
             state.is_closed = true;
             (state.shell.clone(), std::mem::take(&mut state.earlier))
         };
-        earlier.iter().for_each(|shell| shell.job().stop(Duration::ZERO));
+        earlier.iter().for_each(|shell| shell.job.stop(Duration::ZERO));
         let shell = shell?;
         if self.options.restart {
             // The job adopts the background processes that outlive the shell.
             let ended = shell.clone();
-            shell.job().when_done(move || ended.job().stop(Duration::ZERO));
+            shell.job.when_done(move || ended.job.stop(Duration::ZERO));
         }
         shell.interrupt();
         shell.close_input();
@@ -487,15 +506,6 @@ impl Session {
 
     fn shell(&self) -> Option<Arc<Shell>> {
         self.state.lock().as_ref().and_then(|state| state.shell.clone())
-    }
-
-    fn exited(&self, state: &SessionState) -> Error {
-        let how = match state.shell.as_ref().and_then(|shell| shell.status()) {
-            Some(status) => format!(" ({status})"),
-            None => String::new(),
-        };
-        let message = format!("the session's shell has exited{how}: open a new session, or use the option restart");
-        Error::new(Stage::Capture, Errno::ESRCH, "session.run()").saying(message)
     }
 
     /// The error of a shell that could not go to the directory of the last one.
@@ -539,7 +549,7 @@ impl Session {
         let first = job.wait_async().await?;
         match self.complete_start(&first)? {
             None => Ok(()),
-            Some(shell) => Err(self.failed_start(&first, &shell, &*shell.job().wait_async().await?)),
+            Some(shell) => Err(self.failed_start(&first, &shell, &*shell.job.wait_async().await?)),
         }
     }
 
@@ -552,12 +562,7 @@ impl Session {
     /// Whether the next command starts a shell. Fails if the session can run no command.
     fn check_shell(&self) -> Result<bool> {
         let state = self.state.lock();
-        let Some(state) = state.as_ref() else { return Err(not_ours()) };
-        match &state.shell {
-            Some(shell) if !shell.has_ended() => Ok(false),
-            Some(_) if !self.options.restart => Err(self.exited(state)),
-            _ => Ok(true),
-        }
+        state.as_ref().ok_or_else(not_ours)?.lacks_shell(self.options.restart)
     }
 
     /// The limiter that counts the shells, if the next command starts one.
@@ -575,10 +580,8 @@ impl Session {
         if state.is_closed {
             return Err(Error::new(Stage::Capture, Errno::ESRCH, "session()").saying("the session is closed"));
         }
-        match &state.shell {
-            Some(shell) if !shell.has_ended() => return Ok(None),
-            Some(_) if !self.options.restart => return Err(self.exited(state)),
-            _ => {}
+        if !state.lacks_shell(self.options.restart)? {
+            return Ok(None);
         }
         state.note_end();
         if state.restored.is_some() && state.holder.is_none() {
@@ -587,9 +590,9 @@ impl Session {
         }
         let saved = state.restored.as_ref().and_then(|restored| restored.variables.as_deref());
         let continued = saved.map(|saved| Continued::new(&state.first, saved, &state.late));
-        let restored = state.restored.as_ref().map(|Completed { cwd: directory, .. }| Restored {
-            directory,
-            variables: continued.as_ref().map(|continued| &continued.commands[..]),
+        let restored = state.restored.clone().map(|last| Completed {
+            variables: continued.as_ref().map(|continued| continued.commands.clone()),
+            ..last
         });
         let exported = continued.as_ref().map_or(&state.exported, |continued| &continued.exported);
         state.command.environment(continued.as_ref().map_or(&state.first, |continued| &continued.env));
@@ -599,8 +602,15 @@ impl Session {
             false => self.options.shell(),
         }
         .permit(permit);
-        let shell =
-            Shell::start(&mut state.command, &state.name, state.holder, &run, restored, exported, self.options.restart);
+        let shell = Shell::start(
+            &mut state.command,
+            &state.name,
+            state.holder,
+            &run,
+            restored.as_ref(),
+            exported,
+            self.options.restart,
+        );
         let (shell, number) = shell?;
         let script = Script { text: ScriptText::Start(number), merge: false, terminal: None };
         let run = Run::new().timeout(self.options.startup_timeout).grace(Duration::ZERO);
@@ -615,7 +625,7 @@ impl Session {
         let first = first?;
         match self.complete_start(&first)? {
             None => Ok(()),
-            Some(shell) => Err(self.failed_start(&first, &shell, &*shell.job().wait()?)),
+            Some(shell) => Err(self.failed_start(&first, &shell, &*shell.job.wait()?)),
         }
     }
 
@@ -626,7 +636,7 @@ impl Session {
         if let (Stop::Exited, Some(version), Some(0)) = (first.stop, &first.cwd, first.code()) {
             return shell.complete_start(version).map(|()| None);
         }
-        shell.job().stop(Duration::ZERO);
+        shell.job.stop(Duration::ZERO);
         Ok(Some(shell))
     }
 
@@ -680,7 +690,7 @@ fn not_ours() -> Error {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(shell) = self.begin_close() {
-            shell.job().stop(self.options.grace);
+            shell.job.stop(self.options.grace);
         }
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use spawnfd_child::Announcement;
-use spawnfd_guard::process::{Process, ProcessIdentity};
+use spawnfd_guard::process::ProcessIdentity;
 use spawnfd_guard::sys;
 use spawnfd_guard::table::{SIZE, SLOTS, SlotState, TreeTable};
 use spawnfd_sys::{Call, Errno, abi, call, prctl, wait_pidfd};
@@ -94,11 +94,11 @@ impl Refusal {
     }
 }
 
-/// A tree's registration with a guard: its slot in the guard's table.
+/// A tree's registration with a guard: its slot in the guard's table. The tree records its processes there.
 #[derive(Debug)]
 pub(super) struct Registration {
-    table: Arc<TreeTable>,
-    slot: usize,
+    pub(super) table: Arc<TreeTable>,
+    pub(super) slot: usize,
     /// The value of the slot's process word until the program starts.
     ticket: u64,
 }
@@ -338,37 +338,6 @@ impl Registration {
     pub(super) fn announcement(&self) -> Announcement {
         let (slot, ticket) = (self.slot, self.ticket);
         Announcement::new(self.table.clone(), move |table| table.root(slot), ticket, getpid().as_raw_nonzero().get())
-    }
-
-    pub(super) fn set_root(&self, root: i32, start_session: i32, identity: ProcessIdentity, root_seen: u64) {
-        self.table.set_root(self.slot, root, start_session, identity, root_seen);
-    }
-
-    /// Records the program of a tree with a subreaper.
-    pub(super) fn set_program(&self, program: i32, identity: ProcessIdentity) {
-        self.table.set_program(self.slot, program, identity);
-    }
-
-    /// Records that the tree has lost its subreaper. The guard then finds the tree by its program, which
-    /// [`set_root`](Registration::set_root) has recorded.
-    pub(super) fn subreaper_lost(&self) {
-        self.table.subreaper_lost(self.slot);
-    }
-
-    pub(super) fn set_root_seen(&self, seen_at: u64) {
-        self.table.set_root_seen(self.slot, seen_at);
-    }
-
-    pub(super) fn root_is_kept(&self) {
-        self.table.root_is_kept(self.slot);
-    }
-
-    pub(super) fn root_may_be_reaped(&self, seen_at: u64) {
-        self.table.root_may_be_reaped(self.slot, seen_at);
-    }
-
-    pub(super) fn add_member(&self, process: Process) {
-        self.table.add_member(self.slot, process);
     }
 
     /// Ends the registration.

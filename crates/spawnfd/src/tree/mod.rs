@@ -75,7 +75,7 @@ const PATH_ATTEMPTS: usize = 8;
 /// How long to retry the removal of an empty cgroup before the guard takes it over.
 const REMOVAL_MS: u64 = 20;
 
-/// How long to wait for the last processes of a removed cgroup to end.
+/// How long to wait for the last processes of a removed cgroup to end, and for a helper that is the only process left.
 const EXIT_MS: u64 = 100;
 
 /// The process tree of one program.
@@ -184,19 +184,9 @@ impl Tree {
         Tree::of(Tier::Group, Mechanism::Empty, None)
     }
 
-    /// Creates a tree for a program that has started already. `start_session` is the result of
-    /// [`own_session`](Tree::own_session) at the start. If the program has been reaped, `seen` is
-    /// the last time at which the program certainly had its pid, in the clock ticks of
-    /// `spawnfd_guard::process::ticks_now`.
-    pub(crate) fn of_started(pid: u32, pidfd: BorrowedFd<'_>, start_session: i32, seen: u64) -> Tree {
-        let mut members = members_of(pid as i32, start_session, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
-        members.set_root_seen(seen);
-        Tree::of(Tier::Group, Mechanism::Members(members), None)
-    }
-
     /// The session of this process, in which its programs start. The library never counts this session as a part of
     /// a program's tree, even after this process has left the session.
-    pub(crate) fn own_session() -> i32 {
+    fn own_session() -> i32 {
         sys::getsid(0).unwrap_or(0)
     }
 
@@ -245,7 +235,7 @@ impl Tree {
     /// [`Tier::Guard`].
     pub fn tier(&self) -> Tier {
         match &self.control {
-            Mechanism::Subreaper(tree) if tree.is_lost() => Tier::Guard,
+            Mechanism::Subreaper(tree) if tree.subreaper.is_lost() => Tier::Guard,
             _ => self.tier,
         }
     }
@@ -273,7 +263,7 @@ impl Tree {
                 let (init, user) = namespace.join_target();
                 placement.namespace = Some((copy(init)?, user));
             }
-            Mechanism::Subreaper(tree) => placement.subreaper = Some(tree.subreaper().clone()),
+            Mechanism::Subreaper(tree) => placement.subreaper = Some(tree.subreaper.clone()),
             Mechanism::Empty | Mechanism::Members(_) => {}
         }
         // A subreaper registers itself instead of the program.
@@ -305,11 +295,12 @@ impl Tree {
                     // The program was not started with `Command::tree`.
                     return self.continue_without_subreaper();
                 }
-                if let (Some(registration), Some((helper, identity))) = (&self.registration, helper) {
-                    registration.set_root(helper, Tree::own_session(), identity, ticks_now());
+                let Some(Registration { table, slot, .. }) = &self.registration else { return };
+                if let Some((helper, identity)) = helper {
+                    table.set_root(*slot, helper, Tree::own_session(), identity, ticks_now());
                 }
-                if let (Some(registration), Some(identity)) = (&self.registration, identity) {
-                    registration.set_program(pid, identity);
+                if let Some(identity) = identity {
+                    table.set_program(*slot, pid, identity);
                 }
             }
             _ => _ = self.follow_program(pid, copy),
@@ -327,7 +318,7 @@ impl Tree {
             && let Mechanism::Members(members) | Mechanism::Cgroup(_, Some(members)) = &mut self.control
         {
             let seen = members.update_root_seen();
-            self.registration.iter().for_each(|registration| registration.root_may_be_reaped(seen));
+            self.registration.iter().for_each(|guard| guard.table.root_may_be_reaped(guard.slot, seen));
         }
     }
 
@@ -335,7 +326,7 @@ impl Tree {
     /// the program's session still belongs to the tree, whoever has reaped the program.
     pub fn program_is_kept(&self) {
         let is_kept = self.is_owner() && matches!(self.control, Mechanism::Members(_));
-        self.registration.iter().filter(|_| is_kept).for_each(Registration::root_is_kept);
+        self.registration.iter().filter(|_| is_kept).for_each(|guard| guard.table.root_is_kept(guard.slot));
     }
 
     /// Sends a signal once to every process of the tree, and continues stopped processes so that they receive it.
@@ -391,8 +382,8 @@ impl Tree {
     }
 
     /// Supplies the program's pidfd again. If no descriptor was free for a copy at the start, the
-    /// tree copies it now. `seen` is the last time at which the program certainly had its pid; see
-    /// [`of_started`](Tree::of_started).
+    /// tree copies it now. `seen` is the last time at which the program certainly had its pid, in the clock ticks of
+    /// `spawnfd_guard::process::ticks_now`.
     pub(crate) fn supply_pidfd(&mut self, pidfd: BorrowedFd<'_>, seen: u64) {
         if let Mechanism::Members(members) = &mut self.control {
             members.set_pidfd_if_missing(|| sys::Fd::duplicate(pidfd.as_raw_fd()).ok(), seen);
@@ -428,7 +419,7 @@ impl Tree {
             Mechanism::Subreaper(tree) => {
                 let has_ended = tree.remaining().is_none_or(|descendants| descendants.kill_each(milliseconds));
                 // A process of the tree may have killed the subreaper meanwhile.
-                if has_ended && tree.is_lost() { self.kill(timeout) } else { has_ended }
+                if has_ended && tree.subreaper.is_lost() { self.kill(timeout) } else { has_ended }
             }
             // `may_have_others` is much cheaper than the search in `kill_trees`, and usually shows that nothing is
             // left to kill.
@@ -475,7 +466,7 @@ impl Tree {
             Mechanism::Namespace(namespace) => namespace.members.others(),
             Mechanism::Subreaper(tree) => {
                 let others = tree.remaining().map_or_else(|| Some(Vec::new()), Descendants::others);
-                if tree.is_lost() { self.try_survivors() } else { others }
+                if tree.subreaper.is_lost() { self.try_survivors() } else { others }
             }
             Mechanism::Members(members) if members.may_have_others() => {
                 let alive = find_members(members, self.registration.as_ref());
@@ -510,7 +501,7 @@ impl Tree {
         match &self.control {
             Mechanism::Cgroup(dir, _) => dir.release_members(),
             Mechanism::Namespace(namespace) => namespace.release(),
-            Mechanism::Subreaper(tree) => tree.subreaper().release(),
+            Mechanism::Subreaper(tree) => tree.subreaper.release(),
             _ => {}
         }
         self.reap_orphans();
@@ -520,7 +511,7 @@ impl Tree {
     /// If the tree has lost its subreaper, controls the tree as in the tier guard from now on.
     fn continue_without_subreaper(&mut self) {
         let Mechanism::Subreaper(tree) = &mut self.control else { return };
-        if !(tree.is_lost() || tree.has_no_subreaper() && tree.program.is_some()) {
+        if !(tree.subreaper.is_lost() || tree.has_no_subreaper() && tree.program.is_some()) {
             return;
         }
         let Some((pid, pidfd)) = tree.program.take() else {
@@ -530,7 +521,7 @@ impl Tree {
         };
         self.tier = Tier::Guard;
         if self.follow_program(pid, Some(pidfd)) {
-            self.registration.iter().for_each(Registration::subreaper_lost);
+            self.registration.iter().for_each(|guard| guard.table.subreaper_lost(guard.slot));
         }
     }
 
@@ -541,7 +532,7 @@ impl Tree {
         let mut members = members_of(pid, start_session, pidfd);
         let seen = members.update_root_seen();
         let known = self.registration.as_ref().zip(identity);
-        known.inspect(|(registration, identity)| registration.set_root(pid, start_session, *identity, seen));
+        known.inspect(|(guard, identity)| guard.table.set_root(guard.slot, pid, start_session, *identity, seen));
         self.control = Mechanism::Members(members);
         known.is_some()
     }
@@ -632,9 +623,9 @@ fn find_members(members: &mut Members, registration: Option<&Registration>) -> V
 /// Reports to the guard the members that the guard may not find by itself. `list` has the processes that the last
 /// search has read.
 fn report_members(members: &mut Members, list: &[Stat], registration: Option<&Registration>) {
-    if let Some(registration) = registration {
-        registration.set_root_seen(members.update_root_seen());
-        members.members_to_report(list).for_each(|member| registration.add_member(member));
+    if let Some(Registration { table, slot, .. }) = registration {
+        table.set_root_seen(*slot, members.update_root_seen());
+        members.members_to_report(list).for_each(|member| table.add_member(*slot, member));
     }
 }
 

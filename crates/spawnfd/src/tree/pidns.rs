@@ -8,14 +8,11 @@ use spawnfd_guard::descendants::Descendants;
 use spawnfd_guard::sys;
 use spawnfd_sys::{Errno, call};
 
-use super::{failed, guard};
+use super::{EXIT_MS, failed, guard};
 use crate::child::Child;
 use crate::command::{Command, Namespaces};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::above_standard;
-
-/// The longest wait for the end of a namespace's first process, once it is the only process there.
-const INIT_EXIT_MS: u64 = 100;
 
 /// A pid namespace and its first process.
 #[derive(Debug)]
@@ -73,7 +70,7 @@ impl PidNamespace {
     /// Waits at most 100 ms for the first process to end, so that the drop of `init` reaps it. The first process ends
     /// once the namespace is empty. Only an unreaped program can delay that.
     pub(super) fn wait_for_init(&self) {
-        sys::wait_for_end(self.members.helper().1.number(), INIT_EXIT_MS);
+        sys::wait_for_end(self.members.helper().1.number(), EXIT_MS);
     }
 }
 

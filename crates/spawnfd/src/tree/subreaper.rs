@@ -11,17 +11,14 @@ use spawnfd_guard::table::SlotState;
 use spawnfd_sys::Errno;
 
 use super::guard::{Registration, capabilities_to_restore, register};
-use super::{failed, image};
+use super::{EXIT_MS, failed, image};
 use crate::child::Subreaper;
 use crate::error::Result;
-
-/// The longest wait for the end of a subreaper that has no children.
-const EXIT_MS: u64 = 100;
 
 /// The subreaper of a tree, and the processes below it.
 #[derive(Debug)]
 pub(super) struct SubreaperTree {
-    subreaper: Arc<Subreaper>,
+    pub(super) subreaper: Arc<Subreaper>,
     /// `None` until the first use after the start.
     descendants: Option<Descendants>,
     /// The program's pid and pidfd.
@@ -50,10 +47,6 @@ impl SubreaperTree {
         }
     }
 
-    pub(super) fn subreaper(&self) -> &Arc<Subreaper> {
-        &self.subreaper
-    }
-
     /// Records the program, which has just started. Returns the subreaper's pid and identity. `None`: the program has no
     /// subreaper, or its pidfd cannot be copied.
     pub(super) fn program_started(&mut self, pid: i32, pidfd: Option<sys::Fd>) -> Option<(i32, ProcessIdentity)> {
@@ -77,11 +70,6 @@ impl SubreaperTree {
     /// Whether no subreaper has started.
     pub(super) fn has_no_subreaper(&self) -> bool {
         self.descendants.is_none()
-    }
-
-    /// Whether the subreaper was killed before its tree had ended.
-    pub(super) fn is_lost(&self) -> bool {
-        self.subreaper.is_lost()
     }
 
     /// The tree's processes. `None`: the tree has ended, or has not started. A tree that has lost its subreaper has not

@@ -4,26 +4,52 @@
 //!
 //! A start applies the differences to the parked process. If a difference cannot be applied, the program starts cold.
 //! The start compares the authority (the thread's credentials) first.
+//!
+//! | state | how it is read |
+//! |---|---|
+//! | policy, priority, nice value, deadline, clamps | sched_getattr |
+//! | processors | sched_getaffinity |
+//! | core scheduling cookie | PR_SCHED_CORE_GET |
+//! | I/O priority | ioprio_get |
+//! | NUMA policy | get_mempolicy |
+//! | timer slack, machine check policy, time stamp counter, I/O flusher | prctl |
+//! | MDWE, no transparent huge pages, memory merging: belong to the memory, kept by exec | prctl |
+//! | execution domain | personality |
+//! | cgroup, which belongs to the thread in threaded mode and in version 1 | /proc/thread-self/cgroup |
+//!
+//! A start does not change these parts of a parked process: lowering a nice value or widening a mask can need rights
+//! that a fork does not need. If the kernel refuses a query for both threads, the two
+//! states count as equal, because the same seccomp filter refuses both queries.
 
-use std::sync::Arc;
+use std::ffi::CStr;
 
 use spawnfd_child::{Data, Op};
 use spawnfd_guard::sys;
-use spawnfd_sys::{abi, call};
+use spawnfd_sys::{Errno, abi, call, prctl};
 
 use crate::cold_reason::ColdReason;
-use crate::host::authority::{Authority, Reach};
-use crate::host::inherited::{FileId, InheritedState};
+use crate::host::authority::Authority;
+use crate::host::features;
 use crate::host::own_proc::{self, ProcFile};
 
 /// The number of resource limits (RLIMIT_*). The resources are numbered from 0 to LIMITS - 1.
 const LIMITS: usize = abi::RLIM_NLIMITS as usize;
 
+type QueryResult<T> = Result<T, Errno>;
+
 /// The state that a child of the calling thread would inherit, except descriptors, working directory and signal mask.
 #[derive(Debug)]
 pub(super) struct CallerState {
     pub(super) authority: Authority,
-    inherited: InheritedState,
+    scheduling: QueryResult<[u64; 7]>,
+    processors: QueryResult<[u64; 128]>,
+    cookie: QueryResult<u64>,
+    io_priority: QueryResult<usize>,
+    memory_policy: QueryResult<(i32, [u64; 16])>,
+    switches: [QueryResult<usize>; 6],
+    time_stamp_counter: QueryResult<i32>,
+    persona: QueryResult<usize>,
+    cgroup: Option<Vec<u8>>,
     /// The ids of process group and session. An id is 0 if the group or session is outside this pid
     /// namespace. `rustix::process::Pid` cannot represent 0.
     group_and_session: [Option<i32>; 2],
@@ -36,23 +62,30 @@ pub(super) struct CallerState {
 }
 
 impl CallerState {
-    /// Reads the state of the calling thread. Returns `None` if /proc cannot be read, or if a
-    /// seccomp filter refuses statx.
-    pub(super) fn of_calling_thread() -> Option<CallerState> {
-        CallerState::with(Authority::of_calling_thread().ok()?)
-    }
-
-    /// Reads the state of the calling thread, a helper thread of the library. `starter` is the reach
-    /// (credentials and scheduling) of the thread that started the helper thread.
-    pub(super) fn of_helper_thread(starter: &Arc<Reach>) -> Option<CallerState> {
-        CallerState::with(Authority::of_thread_started_by(starter).ok()?)
-    }
-
-    fn with(authority: Authority) -> Option<CallerState> {
+    /// Reads the state of the calling thread, whose authority the caller has just read. Returns `None` if /proc cannot be
+    /// read, or if a seccomp filter refuses statx.
+    pub(super) fn with(authority: rustix::io::Result<Authority>) -> Option<CallerState> {
+        const SWITCHES: [u32; 6] = [
+            prctl::PR_GET_TIMERSLACK,
+            prctl::PR_MCE_KILL_GET,
+            prctl::PR_GET_THP_DISABLE,
+            prctl::PR_GET_IO_FLUSHER,
+            prctl::PR_GET_MDWE,
+            prctl::PR_GET_MEMORY_MERGE,
+        ];
+        let (authority, killed) = (authority.ok()?, features::killed());
         let oom_score_adj = own_proc::read(ProcFile::OomScoreAdj).ok();
         Some(CallerState {
             authority,
-            inherited: InheritedState::of_calling_thread(),
+            scheduling: call::scheduling(killed),
+            processors: call::affinity(),
+            cookie: call::core_cookie(),
+            io_priority: call::io_priority(killed),
+            memory_policy: call::memory_policy(killed),
+            switches: SWITCHES.map(|option| call::prctl(option, 0, 0)),
+            time_stamp_counter: call::time_stamp_counter(),
+            persona: call::persona(killed),
+            cgroup: own_proc::read(ProcFile::Cgroup).ok(),
             group_and_session: [sys::getpgid(0).ok(), sys::getsid(0).ok()],
             limits: std::array::from_fn(|resource| {
                 call::limit(resource as u32).map_or((u64::MAX, u64::MAX), |limit| (limit.rlim_cur, limit.rlim_max))
@@ -65,7 +98,8 @@ impl CallerState {
 
     /// Whether the thread has the scheduling policy SCHED_NORMAL.
     pub(super) fn is_ordinary(&self) -> bool {
-        self.inherited.policy() == Some(abi::SCHED_NORMAL)
+        // The first word of struct sched_attr contains the size, and then the policy.
+        self.scheduling.is_ok_and(|words| (words[0] >> 32) as u32 == abi::SCHED_NORMAL)
     }
 
     /// The steps that change a process with the state `self` to the calling thread's state `now`. `executes` is true
@@ -74,12 +108,17 @@ impl CallerState {
     /// # Errors
     /// A difference that no step can apply.
     pub(super) fn steps_to(&self, now: &CallerState, executes: bool) -> Result<Vec<Op<'static>>, ColdReason> {
-        if let Some(reason) =
-            self.authority.first_difference(&now.authority).or_else(|| self.inherited.first_difference(&now.inherited))
-        {
+        if let Some(reason) = self.authority.first_difference(&now.authority) {
             return Err(reason);
         }
         let equal = [
+            (ColdReason::Scheduling, self.scheduling == now.scheduling && self.cookie == now.cookie),
+            (ColdReason::Affinity, self.processors == now.processors),
+            (ColdReason::IoPriority, self.io_priority == now.io_priority),
+            (ColdReason::MemoryPolicy, self.memory_policy == now.memory_policy),
+            (ColdReason::Switches, self.switches == now.switches && self.time_stamp_counter == now.time_stamp_counter),
+            (ColdReason::Personality, self.persona == now.persona),
+            (ColdReason::Cgroup, self.cgroup == now.cgroup),
             (ColdReason::Session, self.group_and_session == now.group_and_session),
             (ColdReason::Root, self.root == now.root),
             (ColdReason::CoreDumpFilter, self.core_filter == now.core_filter),
@@ -87,7 +126,7 @@ impl CallerState {
         if let Some((reason, _)) = equal.iter().find(|(_, equal)| !equal) {
             return Err(*reason);
         }
-        let mask = u32::from_str_radix(now.authority.umask(), 8).unwrap_or(0o22);
+        let mask = u32::from_str_radix(&now.authority.umask, 8).unwrap_or(0o22);
         let mut steps = vec![Op::Umask { mask }];
         for (resource, (was, is)) in (0u32..).zip(self.limits.into_iter().zip(now.limits)) {
             if was == is {
@@ -110,5 +149,23 @@ impl CallerState {
             _ => return Err(ColdReason::OomScoreAdj),
         }
         Ok(steps)
+    }
+}
+
+/// A directory or file, identified by device, inode and mount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct FileId(u32, u32, u64, u64);
+
+impl FileId {
+    /// The file that `path` names for the calling thread. An empty path names the working directory, and needs no
+    /// search permission. `None` if statx fails.
+    pub(super) fn of(path: &CStr) -> Option<FileId> {
+        call::statx(features::killed(), abi::AT_FDCWD, path).ok().map(|found| FileId::from(&found))
+    }
+}
+
+impl From<&abi::statx> for FileId {
+    fn from(found: &abi::statx) -> FileId {
+        FileId(found.stx_dev_major, found.stx_dev_minor, found.stx_ino, found.stx_mnt_id)
     }
 }

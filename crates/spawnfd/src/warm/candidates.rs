@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Starts a command from a parked process: leases one candidate after the other until one starts the program.
 
-use spawnfd_child::Op;
-
-use super::leased::LeasedProcess;
-use super::request::RequestOutcome;
+use super::entry::LeasedProcess;
+use super::request::NotStarted;
 use super::state::WarmState;
 use super::{Warm, is_off};
 use crate::cold_reason::ColdReason;
@@ -137,44 +135,27 @@ struct Lease<'a> {
 }
 
 impl Lease<'_> {
-    /// Checks the process, and hands the work over to it.
+    /// Makes the process become the program.
     ///
     /// # Errors
     /// The reason why the program does not start from this process. No action of the caller has run.
     fn start(mut self, request: &ParkedRequest<'_>) -> Result<ParkedOutcome, ColdReason> {
-        let mut parked = self.process.lock();
-        let mut checked = self.process.check(&parked, request)?;
-        let outcome = match parked.request(&mut checked) {
-            Err(outcome) => outcome,
-            // The parked process prepares while the caller state is compared.
-            Ok(handshake) => match self.process.compare(&parked, request, &checked) {
-                Err(reason) => handshake.withdraw(reason),
-                Ok(context) => {
-                    for step in &*request.plan.steps {
-                        if let Op::Announce { to } = &step.op {
-                            to.make_for(parked.pid());
-                        }
-                    }
-                    parked.commit(handshake, &context, (!checked.waits).then_some(request.plan))
-                }
-            },
-        };
-        drop(parked);
-        match outcome {
-            RequestOutcome::Program(child) => {
+        match self.process.start(request) {
+            Ok(child) => {
                 self.end = WarmState::became_program;
-                Ok(Ok(*child))
+                Ok(Ok(child))
             }
-            RequestOutcome::Failed(failure) => {
+            Err(NotStarted::Failed(failure)) => {
                 self.end = WarmState::discard;
                 // A step that fails in a confined process may succeed in a cold start.
-                if self.process.is_confined() { Err(ColdReason::Confinement) } else { Ok(Err(failure)) }
+                let is_confined = self.process.recipe.confinement.is_any();
+                if is_confined { Err(ColdReason::Confinement) } else { Ok(Err(failure)) }
             }
-            RequestOutcome::Unusable(reason) => {
+            Err(NotStarted::Unusable(reason)) => {
                 self.end = WarmState::discard;
                 Err(reason)
             }
-            RequestOutcome::Refused(reason) => Err(reason),
+            Err(NotStarted::Refused(reason)) => Err(reason),
         }
     }
 }

@@ -15,8 +15,8 @@ use spawnfd_sys::{Errno, wait_pidfd};
 use super::wire::Page;
 use crate::error::errno;
 use crate::host::descriptors::{CheckedFd, above_standard};
+use crate::host::features::socket_pair;
 use crate::host::memfd;
-use crate::host::sockets::socket_pair;
 use crate::reaper;
 
 /// The longest time between the exit of a process, which closes its files, and the time when it can be reaped.
@@ -25,7 +25,7 @@ const EXIT_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// The owner's end of the channel.
 #[derive(Debug)]
 pub(super) struct Channel {
-    socket: CheckedFd,
+    pub(super) socket: CheckedFd,
     pub(super) page: Arc<Page>,
 }
 
@@ -49,11 +49,6 @@ impl Channel {
         let socket = rustix::io::fcntl_dupfd_cloexec(socket, 3).map_err(|error| ("fcntl()", errno(error)))?;
         self.socket = CheckedFd::new(socket);
         Ok(())
-    }
-
-    /// The owner's end of the socket. `None` if the calling thread's descriptor table lacks it.
-    pub(super) fn socket(&self) -> Option<&OwnedFd> {
-        self.socket.get()
     }
 
     /// Whether a message or the end of the channel arrives within `timeout`.

@@ -2,12 +2,11 @@
 //! One program that the keeper thread keeps warm, and its parked processes.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Mode;
-use super::leased::LeasedProcess;
-use super::parked::{ParkedHandle, ParkedOrigin};
+use super::parked::{ParkedHandle, ParkedOrigin, ParkedProcess};
 use super::recipe::Recipe;
 use super::usage::{Choice, Usage};
 use crate::cold_reason::ColdReason;
@@ -204,5 +203,21 @@ impl WarmEntry {
     /// All processes that are not leased.
     pub(super) fn unleased(&self) -> impl Iterator<Item = &ParkedHandle> + Clone {
         self.parked.iter().chain(&self.parent)
+    }
+}
+
+/// A parked process that is leased to one start.
+#[derive(Debug)]
+pub(super) struct LeasedProcess {
+    pub(super) entry: u64,
+    pub(super) recipe: Arc<Recipe>,
+    pub(super) handle: ParkedHandle,
+    /// True if the leased process is the parent of a fork mode entry. The start forks a child from it.
+    pub(super) is_parent: bool,
+}
+
+impl LeasedProcess {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ParkedProcess> {
+        self.handle.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

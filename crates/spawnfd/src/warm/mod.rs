@@ -8,9 +8,9 @@
 //! [guide]: https://github.com/spawnfd/spawnfd/blob/main/docs/warm.md
 
 // `Warm` has the programs to park; its keeper thread (`keeper.rs`) parks them. A start leases a parked
-// process for the command (`candidates.rs`), and checks that the process can become the program (`leased.rs`). It sends
-// the command's plan to the parked process (`request.rs`, `wire.rs`), and meanwhile compares the calling thread's state
-// with that at the time of parking (`caller.rs`). Then it commits the request. In the parked process, the code of
+// process for the command (`candidates.rs`), and checks that the process can become the program (`request.rs`). It sends
+// the command's plan to the parked process (`wire.rs`), and meanwhile compares the calling thread's state with that at
+// the time of parking (`caller.rs`). Then it commits the request. In the parked process, the code of
 // `spawnfd-parked` performs the plan as a child would. A zygote is a parked process that executes any program; it is
 // parked and leased in the same way.
 
@@ -21,24 +21,17 @@ mod confinement;
 mod entry;
 mod entry_point;
 mod explain;
-mod fork;
 mod image;
 mod keeper;
 mod kind;
-mod leased;
-mod mounts;
 mod options;
 mod parked;
 mod parking;
-mod pressure;
-mod reasons;
 mod recipe;
-mod referent;
 mod refill;
 mod request;
 mod sandbox_command;
 mod spare;
-mod start;
 mod state;
 mod usage;
 mod watch;
@@ -48,8 +41,6 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-use spawnfd_sys::Errno;
 
 pub use explain::Explanation;
 pub use kind::Kind;
@@ -185,7 +176,7 @@ impl Warm {
         state.check_open("add")?;
         state.add(template, entry_point, sandbox, confinement, park);
         drop(state);
-        self.wake_keeper().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
+        self.wake_keeper()
     }
 
     /// Keeps the program of a command warm, as [`keep`](WarmOptions::keep) does after a first start: with the command's
@@ -200,7 +191,7 @@ impl Warm {
         state.check_open("add_command")?;
         let is_added = state.add_command(&template, command).is_some() || state.has_program(&template);
         drop(state);
-        self.wake_keeper().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))?;
+        self.wake_keeper()?;
         Ok(is_added)
     }
 
@@ -248,15 +239,16 @@ impl Warm {
         state.check_open("add_any")?;
         state.add_any(zygote, depth, mode);
         drop(state);
-        self.wake_keeper().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
+        self.wake_keeper()
     }
 
     /// Wakes the keeper. Does nothing if warm starts are off and the keeper has no process to end.
-    fn wake_keeper(&self) -> std::result::Result<(), Errno> {
+    fn wake_keeper(&self) -> Result<()> {
         let mut state = self.state.lock();
         let idle = state.update_turned_off(is_off()) && state.to_end.is_empty();
         drop(state);
-        if idle { Ok(()) } else { self.keeper.wake(Duration::ZERO) }
+        let woken = if idle { Ok(()) } else { self.keeper.wake(Duration::ZERO) };
+        woken.map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
     }
 
     /// Turns all warm starts of this process off permanently, as `SPAWNFD_WARM=0` does. Parked processes end within

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One parked process: its state, and its end.
+//! One parked process: its state, the children that it forks, and its end.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
-use spawnfd_sys::{ArgBlock, fork_generation};
+use spawnfd_sys::{ArgBlock, Errno, fork_generation, send};
 
 use super::caller::CallerState;
 use super::channel::Channel;
 use super::entry_point::ModuleNames;
-use super::referent::Referent;
+use super::sandbox_command::Referent;
 use super::watch::ExecTime;
 use super::wire::{self, Reply};
 use crate::child::{Child, Started};
@@ -22,6 +22,10 @@ use crate::tree::Tree;
 
 /// SIGPIPE and SIGXFSZ. A started program has their default action, even if the caller ignores them.
 pub(super) const MADE_DEFAULT: u64 = 1 << (13 - 1) | 1 << (25 - 1);
+
+/// The time within which a parked process must accept a request. Once the process has accepted, the
+/// wait has no limit, as for exec.
+pub(super) const ACCEPT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A shared handle of a parked process. Several threads may use a parent at once.
 #[derive(Clone, Debug)]
@@ -106,6 +110,13 @@ pub(super) struct ParkedOrigin {
     pub(super) pidfds_differ: bool,
 }
 
+/// The outcome of a request for children.
+pub(super) struct ForkedChildren {
+    pub(super) children: Vec<ParkedProcess>,
+    /// Why there are fewer children than requested.
+    pub(super) shortfall: Option<ColdReason>,
+}
+
 impl ParkedOrigin {
     /// Whether another process has loaded the same files, and watches the same directories.
     pub(super) fn has_files_of(&self, other: &ParkedOrigin) -> bool {
@@ -165,11 +176,6 @@ impl ParkedProcess {
             Some(Reply::Cannot { why }) => Err(NotParked::Permanent(ColdReason::decode(why))),
             _ => Err(NotParked::Permanent(ColdReason::NotParked)),
         })
-    }
-
-    /// The owner's end of the channel.
-    pub(super) fn socket(&self) -> Option<&OwnedFd> {
-        self.channel.socket()
     }
 
     /// The process id of the parked process, or 0 once it has become the program.
@@ -249,6 +255,72 @@ impl ParkedProcess {
         None
     }
 
+    /// Forks children from the parked process. The children are parked processes too. If there are fewer children
+    /// than requested, the parent is no longer usable.
+    ///
+    /// # Errors
+    /// The reason why this process has requested no child.
+    pub(super) fn fork(&mut self, count: usize) -> Result<ForkedChildren, ColdReason> {
+        let (mut channels, mut shortfall) = (Vec::new(), self.fork_error);
+        while shortfall.is_none() && channels.len() < count {
+            match self.request_child(channels.is_empty()) {
+                // Send all requests before waiting for the first answer.
+                Ok(channel) => channels.push(channel),
+                Err(why @ (ColdReason::Descriptors | ColdReason::DescriptorTable)) if channels.is_empty() => {
+                    return Err(why);
+                }
+                Err(why) => shortfall = Some(why),
+            }
+        }
+        let mut children = Vec::with_capacity(channels.len());
+        for channel in channels {
+            match self.receive_child(channel) {
+                Ok(child) => children.push(child),
+                Err(why) => shortfall = shortfall.or(Some(why)),
+            }
+        }
+        self.forked += children.len() as u64;
+        self.fork_error = shortfall;
+        Ok(ForkedChildren { children, shortfall })
+    }
+
+    fn request_child(&self, is_first: bool) -> Result<Channel, ColdReason> {
+        let (channel, child_ends) = Channel::new().map_err(|_| ColdReason::Descriptors)?;
+        let socket = self.channel.socket.get().ok_or(ColdReason::DescriptorTable)?;
+        let mut request = wire::encode_fork(self.child_private.is_none() && is_first);
+        let sent = send(socket.as_raw_fd(), &mut request, &child_ends.each_ref().map(AsRawFd::as_raw_fd));
+        sent.map(|()| channel).map_err(why_unsent)
+    }
+
+    fn receive_child(&mut self, mut channel: Channel) -> Result<ParkedProcess, ColdReason> {
+        let mut message = [0; 64];
+        // poll() also reports an event if the parent has ended.
+        let has_event = channel.poll(ACCEPT_TIMEOUT);
+        let received = channel
+            .receive(Duration::ZERO, &mut message)
+            .and_then(|(message, pidfd)| Some((wire::decode(message)?, pidfd?)));
+        let child = received.and_then(|(reply, pidfd)| match reply {
+            Reply::Parked { pid, private, .. } => Some((Child::new(pid, pidfd, self.origin.started, None), private)),
+            Reply::Cannot { .. } => None,
+        });
+        let Some((child, private)) = child else {
+            // End the parent first, so that it forks no other child.
+            self.end();
+            channel.kill_unreported_child();
+            return Err(if has_event { ColdReason::Died } else { ColdReason::Slow });
+        };
+        let renumbered = channel.renumber();
+        let mut parked = ParkedProcess::new(self.generation, child, channel, self.origin.clone());
+        parked.start_up = self.start_up;
+        parked.private = *self.child_private.get_or_insert(private);
+        if renumbered.is_err() {
+            // Dropping `parked` kills the child by its pidfd.
+            self.end();
+            return Err(ColdReason::Descriptors);
+        }
+        Ok(parked)
+    }
+
     /// Kills and reaps the process.
     pub(super) fn end(&mut self) {
         // Drop the tree first: until the child is reaped, no other process has its pid.
@@ -284,4 +356,17 @@ fn may_refer_to(child: &Child) -> bool {
 
 fn value<'a>(block: &'a ArgBlock, name: &[u8]) -> Option<&'a [u8]> {
     block.iter().find_map(|string| string.to_bytes().strip_prefix(name)?.strip_prefix(b"="))
+}
+
+/// The reason why a message was not sent.
+pub(super) fn why_unsent(errno: Errno) -> ColdReason {
+    let are_too_few = matches!(errno, Errno::EBADF | Errno::ETOOMANYREFS);
+    let is_gone = matches!(errno, Errno::EPIPE | Errno::ECONNRESET);
+    if are_too_few {
+        ColdReason::Descriptors
+    } else if is_gone {
+        ColdReason::Died
+    } else {
+        ColdReason::Socket
+    }
 }

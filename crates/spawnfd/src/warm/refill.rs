@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Mode;
-use super::entry::WarmEntry;
-use super::fork::ForkedChildren;
-use super::leased::LeasedProcess;
-use super::parked::{NotParked, ParkedHandle, ParkedOrigin, ParkedProcess};
+use super::entry::{LeasedProcess, WarmEntry};
+use super::parked::{ForkedChildren, NotParked, ParkedHandle, ParkedOrigin, ParkedProcess};
 use super::parking::ParkTarget;
 use super::recipe::{Recipe, can_park};
 use super::spare::MemoryFinding;

@@ -9,17 +9,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use spawnfd_child::{Op, Plan, Step};
-use spawnfd_sys::ArgBlock;
+use spawnfd_sys::{ArgBlock, abi, call};
 
-use super::referent::Referent;
+use super::caller::FileId;
 use crate::cold_reason::ColdReason;
 use crate::command;
 use crate::error::{self, Error};
 use crate::host::descriptors::above_standard;
-use crate::host::inherited::FileId;
-use crate::sandbox::{Sandbox, SandboxDescriptor};
+use crate::host::features;
+use crate::sandbox::{Sandbox, SandboxDescriptor, position};
 use crate::template::Template;
 
 /// The sandbox command, and its arguments.
@@ -173,4 +173,41 @@ pub(super) fn directory(path: &std::path::Path) -> error::Result<Arc<CStr>> {
     let path = path.as_os_str();
     let directory = CString::new(path.as_bytes()).map_err(|_| Error::invalid(format!("add: current_dir {path:?}")))?;
     Ok(directory.into())
+}
+
+/// The identity of the file behind a descriptor that a sandbox command gets, as in `bwrap --seccomp 10 …`: all differences
+/// that the sandbox command can notice. It uses the file before its program parks. A start is warm if the command's own
+/// descriptors refer to the same files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Referent {
+    flags: i32,
+    place: FileId,
+    contents: Option<Contents>,
+}
+
+/// The length, the times of change, and the read position of a regular file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Contents {
+    length: u64,
+    changed: [(i64, u32); 2],
+    position: Option<u64>,
+}
+
+impl Referent {
+    /// Identifies the file behind a descriptor. Returns `None` if the descriptor is not open.
+    pub(super) fn of(fd: RawFd) -> Option<Referent> {
+        let found = call::statx(features::killed(), fd, c"").ok()?;
+        let time = |time: abi::statx_timestamp| (time.tv_sec, time.tv_nsec);
+        let is_regular = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
+        let flags = call::status_flags(fd).ok()?;
+        Some(Referent {
+            flags,
+            place: FileId::from(&found),
+            contents: is_regular.then(|| Contents {
+                length: found.stx_size,
+                changed: [time(found.stx_ctime), time(found.stx_mtime)],
+                position: position(fd, flags, found.stx_mode),
+            }),
+        })
+    }
 }

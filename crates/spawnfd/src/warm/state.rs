@@ -9,11 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::channel::CallError;
 use super::confinement::Confinement;
-use super::entry::{Auto, WarmEntry};
+use super::entry::{Auto, LeasedProcess, WarmEntry};
 use super::entry_point::EntryPoint;
-use super::fork::ForkedChildren;
-use super::leased::LeasedProcess;
-use super::parked::ParkedHandle;
+use super::parked::{ForkedChildren, ParkedHandle};
 use super::recipe::{Recipe, can_park};
 use super::sandbox_command::SandboxCommand;
 use super::spare::{Finding, KeeperShare};

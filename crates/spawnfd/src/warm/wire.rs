@@ -13,6 +13,7 @@ use spawnfd_parked::protocol::{
 use spawnfd_sys::{Call, Errno, RawFd, SharedWords, abi};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::child::interned;
 use crate::cold_reason::ColdReason;
 use crate::host::authority::Reported;
 
@@ -448,6 +449,25 @@ pub(super) fn decode(message: &[u8]) -> Option<Reply<'_>> {
         let authority = Reported { status: string(), label: string(), securebits: head.securebits };
         Reply::Parked { pid: head.pid, private: head.private_bytes, variables, files, modules, authority }
     })
+}
+
+impl ColdReason {
+    /// Decodes the reason that a program reports.
+    pub(super) fn decode(text: &[u8]) -> ColdReason {
+        let text = &*String::from_utf8_lossy(text);
+        let begins = |pattern: &str| pattern.strip_suffix('…').is_some_and(|begin| text.starts_with(begin));
+        let fixed = ColdReason::FIXED.iter().find(|reason| reason.word() == text);
+        let varying = ColdReason::VARYING.iter().find(|(pattern, _)| begins(pattern));
+        fixed
+            .copied()
+            .or(varying.map(|(_, reason)| ColdReason::with_text(*reason, text)))
+            .unwrap_or(ColdReason::Unknown)
+    }
+
+    /// The reason with this text. [`ColdReason::Unknown`] if there have been too many texts.
+    pub(super) fn with_text(reason: fn(&'static str) -> ColdReason, text: &str) -> ColdReason {
+        interned(text).map_or(ColdReason::Unknown, reason)
+    }
 }
 
 #[cfg(test)]

@@ -11,8 +11,7 @@ use spawnfd_sys::{Errno, call, prctl};
 use super::Reach;
 use crate::cold_reason::ColdReason;
 use crate::host::features;
-use crate::host::own_proc::{self, ProcFile};
-use crate::host::thread_status::{LINES, ThreadStatus, field, read_status};
+use crate::host::own_proc::{self, LINES, ProcFile, ThreadStatus, field, read_status};
 
 /// The namespaces that a child inherits. A running thread never changes its own `pid` and `time` namespaces.
 const NAMESPACES: [&str; 8] = ["user", "mnt", "pid_for_children", "net", "ipc", "uts", "cgroup", "time_for_children"];
@@ -50,9 +49,10 @@ fn namespaces(reach: &Arc<Reach>) -> rustix::io::Result<Arc<NamespaceNames>> {
 #[derive(Clone, Debug)]
 pub(crate) struct Authority {
     reach: Arc<Reach>,
-    umask: String,
-    /// The set of ignored signals.
-    ignored: u64,
+    /// The file mode creation mask as /proc prints it. It is not part of the authority.
+    pub(crate) umask: String,
+    /// The set of ignored signals. It is not part of the authority.
+    pub(crate) ignored: u64,
     /// The [`LINES`] that the kernel's status file has, in the kernel's order.
     status: String,
     securebits: Result<usize, Errno>,
@@ -218,17 +218,6 @@ impl Authority {
         let securebits = self.securebits.is_ok_and(|own| own == reported.securebits as usize);
         let label = self.labels[0].as_ref().map_or(&[][..], Vec::as_slice) == reported.label;
         (!securebits).then_some(ColdReason::Securebits).or((!label).then_some(ColdReason::SecurityLabel))
-    }
-
-    /// The set of ignored signals, from the same read of the status file. This set is not part of the authority.
-    pub(crate) fn ignored(&self) -> u64 {
-        self.ignored
-    }
-
-    /// The file mode creation mask as /proc prints it, from the same read of the status file. This mask is not part of
-    /// the authority.
-    pub(crate) fn umask(&self) -> &str {
-        &self.umask
     }
 }
 

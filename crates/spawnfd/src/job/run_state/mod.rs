@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state of one supervised run. The caller's thread (`blocking.rs`) or the engine's drives it.
+//! The state of one supervised run: it starts, reads output, and ends. The caller's thread (`blocking.rs`) or the
+//! engine's drives it. `result.rs` makes its result.
 
 mod blocking;
-mod ending;
 mod output;
-mod program;
+mod result;
 mod supervised;
 
 use std::io::PipeReader;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Condvar, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::limits::LimitMonitor;
-use super::{Feed, FeedStatus, Keep, Leftovers, Limit, Producer, Pty, Record, Run, Source, Stop, Stream};
+use rustix::io::ioctl_fionread;
+use spawnfd_guard::process::ticks_now;
+
+use super::limits::{LimitMonitor, Load};
+use super::{Feed, FeedStatus, Leftovers, Limit, Producer, Pty, Resource, Run, Source, Stop, Stream};
 use crate::child::Child;
 use crate::error::Result;
-use crate::host::per_process::PerProcess;
 use crate::limiter::Permit;
 use crate::sandbox::SandboxDescriptor;
 use crate::tree::Tree;
-pub(super) use output::OutputSource;
-use program::Program;
-pub(super) use program::SharedProgram;
+pub(super) use output::{OutputSource, SharedRecord};
+use supervised::Program;
+pub(super) use supervised::SharedProgram;
 pub(crate) use supervised::{ProgramEnd, Supervised};
 
 /// The descriptor that an event is about.
@@ -40,56 +42,6 @@ impl RunFd {
     /// The descriptor of an output stream.
     pub(super) fn of(stream: Stream) -> RunFd {
         [RunFd::Stdout, RunFd::Stderr][stream.index()]
-    }
-}
-
-/// The output so far. The run writes it; handles of the run read it.
-#[derive(Debug)]
-pub(super) struct SharedRecord {
-    record: PerProcess<Record>,
-    /// Notified when output arrives, if a thread waits.
-    arrived: Condvar,
-}
-
-impl SharedRecord {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Record> {
-        self.record.lock()
-    }
-
-    fn belongs_to_this_process(&self) -> bool {
-        self.record.belongs_to_this_process()
-    }
-
-    /// Closes the record of a run that ends without a result.
-    fn close_without_result(&self) {
-        let mut record = self.lock();
-        if !record.is_closed() {
-            record.close();
-            self.announce(record);
-        }
-    }
-
-    /// Unlocks the record, and then wakes the threads and the callback that wait for output.
-    fn announce(&self, record: MutexGuard<'_, Record>) {
-        let callback = record.callback.clone();
-        if record.waiting > 0 {
-            self.arrived.notify_all();
-        }
-        // The callback may call functions that lock the record.
-        drop(record);
-        if let Some(callback) = callback {
-            callback.call();
-        }
-    }
-
-    /// Waits until more than `seen` bytes have arrived or the record is closed, at most until `deadline`.
-    pub(super) fn wait(&self, seen: u64, deadline: Option<Instant>) {
-        let mut record = self.lock();
-        record.waiting += 1;
-        let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-        let is_old = |record: &mut Record| record.seen() <= seen && !record.is_closed();
-        let waited = self.arrived.wait_timeout_while(record, left, is_old);
-        waited.unwrap_or_else(PoisonError::into_inner).0.waiting -= 1;
     }
 }
 
@@ -162,6 +114,12 @@ const LEFTOVER_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duratio
 /// The pause between two checks for surviving adopted processes.
 const ADOPTED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The pause between two SIGKILLs to a tree that has not ended.
+const KILL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The number of reads from one stream before the thread serves other streams.
+const READS_IN_A_ROW: usize = 4;
+
 /// The parts of a run besides its program.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
@@ -197,7 +155,8 @@ impl RunState {
     ) -> Result<RunState> {
         let stdin = child.stdin.take().map(OwnedFd::from);
         let outputs = [child.stdout.take(), child.stderr.take()];
-        let program_and_tree = Box::new(Program::new(child, connections.tree.take()));
+        let tree = connections.tree.take().unwrap_or_else(Tree::of_group);
+        let program_and_tree = Box::new(Program::new(child, tree));
         RunState::new(program_and_tree, stdin, outputs, program, started, run, connections)
     }
 
@@ -235,10 +194,7 @@ impl RunState {
             feed: None,
             input_refused: false,
             outputs: [stdout, stderr].map(|source| source.map(Arc::new)),
-            record: Arc::new(SharedRecord {
-                record: PerProcess::for_this_process(Record::new(&run.record()), || Record::new(&Keep::default())),
-                arrived: Condvar::new(),
-            }),
+            record: Arc::new(SharedRecord::new(&run.record())),
             events,
             adopted: false,
             next_check: None,
@@ -278,19 +234,19 @@ impl RunState {
 
     /// The time of the next [`tick`](RunState::tick), if no event comes before.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let report = self.running.report_due().filter(|_| self.awaits_program());
-        self.deadline_of_phase().into_iter().chain(report).min()
+        let running = self.running.due().filter(|_| self.awaits_program());
+        self.deadline_of_phase().into_iter().chain(running).min()
     }
 
-    /// The next deadline of the phase. A report of a shell may be due earlier.
+    /// The next deadline of the phase. That of the program may be earlier.
     fn deadline_of_phase(&self) -> Option<Instant> {
         match self.phase {
             Phase::Running(at) => {
                 let limits = self.limits.as_ref().and_then(|limits| limits.due());
                 let idle = self.idle.map(|(_, check)| check);
-                at.into_iter().chain(limits).chain(idle).chain(self.running.due()).min()
+                at.into_iter().chain(limits).chain(idle).min()
             }
-            Phase::Ending(at) => at.into_iter().chain(self.running.due()).min(),
+            Phase::Ending(at) => at,
             Phase::Draining { until, check: (at, _) } => {
                 Some(at).filter(|_| self.is_read()).into_iter().chain(until).min()
             }
@@ -345,8 +301,74 @@ impl RunState {
 
     /// Stops reading a terminal whose output belongs to another run from now on.
     fn leave_terminal(&mut self) {
-        let leaves = self.running.shares_terminal();
+        let leaves = self.running.is_in_shell();
         self.outputs[0].take_if(|source| leaves && source.is_terminal());
+    }
+
+    /// Reads all output, or as much as the event consumer accepts now. Returns `false` if there may be more output,
+    /// which the caller must read after it has served other streams.
+    fn read(&mut self, stream: Stream, hung_up: bool, buffer: &mut [u8]) -> bool {
+        // The job's consumer may have read the bytes that exceed the limit.
+        self.check_output_limit();
+        for _ in 0..READS_IN_A_ROW {
+            if self.events.as_ref().is_some_and(|events| !events.wants_more()) {
+                // When the consumer accepts more, it wakes the engine, which reads again.
+                return true;
+            }
+            let Some(length) = self.read_once(stream, buffer) else { return true };
+            // A read that does not fill the buffer has emptied the pipe. Later output causes a new event.
+            if !hung_up && length < buffer.len() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Reads once and records the bytes. Returns their number; `None`: no bytes for now, or the end.
+    fn read_once(&mut self, stream: Stream, buffer: &mut [u8]) -> Option<usize> {
+        let output = self.outputs[stream.index()].clone()?;
+        let push =
+            |position, bytes: &[u8]| self.events.as_ref().and_then(|events| events.push(stream, position, bytes));
+        let (length, consumer) = output.read_recorded(stream, &self.record, buffer, push)?;
+        if length == 0 {
+            // A terminal's end is not final: the program can open the terminal again as /dev/tty. Closing this end
+            // would send SIGHUP to the program.
+            if !output.is_terminal() || !self.awaits_program() {
+                self.outputs[stream.index()] = None;
+            }
+            if self.adopted && self.is_read() {
+                self.events = None;
+            }
+            return None;
+        }
+        if let Some(consumer) = consumer {
+            consumer.call();
+        }
+        self.check_output_limit();
+        Some(length)
+    }
+
+    /// Ends a program that has written more than its output limit.
+    fn check_output_limit(&mut self) {
+        let is_over = |limit| self.record.lock().seen() > limit;
+        if matches!(self.phase, Phase::Running(_)) && self.options.output_limit.is_some_and(is_over) {
+            self.end(Stop::OutputLimit, None);
+        }
+    }
+
+    /// Reads the rest of the output after the program has ended, even if the consumer has not read earlier output.
+    /// The rest is at most one full pipe, and would be lost when the pipe is closed.
+    fn read_left(&mut self, stream: Stream, buffer: &mut [u8]) {
+        let Some(output) = &self.outputs[stream.index()] else { return };
+        // FIONREAD on a terminal reports at most 4 KiB, but a terminal may hold about 20 KiB.
+        let mut left = if output.is_terminal() { 1 << 16 } else { ioctl_fionread(output.as_fd()).unwrap_or(0) };
+        // Read once more than needed for `left`, to detect the end of the output.
+        while let Some(length) = self.read_once(stream, buffer) {
+            match left.checked_sub(length as u64) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
     }
 
     fn write(&mut self) -> bool {
@@ -365,7 +387,8 @@ impl RunState {
     /// Handles deadlines: ends a program after its timeout. After the program's end, stops reading pipes that other
     /// processes keep open, and stops waiting for those processes.
     pub(super) fn tick(&mut self, now: Instant, buffer: &mut [u8]) -> Result<()> {
-        if self.awaits_program() && self.running.report_due().is_some_and(|due| due <= now) {
+        if self.awaits_program() && self.running.due().is_some_and(|due| due <= now) {
+            self.running.tick(now);
             self.handle_event(RunFd::Process, false, buffer)?;
         }
         if self.deadline_of_phase().is_none_or(|deadline| now < deadline) {
@@ -373,12 +396,10 @@ impl RunState {
         }
         match self.phase {
             Phase::Running(at) if at.is_none_or(|at| now < at) => {
-                self.running.tick(now);
                 self.check_limits(now);
                 self.check_idle(now);
             }
             Phase::Running(_) => self.end(Stop::Timeout, None),
-            Phase::Ending(at) if at.is_none_or(|at| now < at) => self.running.tick(now),
             Phase::Killing { give_up_at, .. } if give_up_at <= now => self.give_up(),
             Phase::Ending(_) | Phase::Killing { .. } => self.kill(),
             Phase::Cut => {
@@ -401,6 +422,141 @@ impl RunState {
             }
         }
         Ok(())
+    }
+
+    fn reap(&mut self) -> Result<()> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        let Some(end) = self.running.reap(self.record.belongs_to_this_process())? else { return Ok(()) };
+        let end = self.ended.insert(end);
+        if self.given_up {
+            // The run has given up, so only the status was still missing.
+            return Ok(());
+        }
+        if !self.sigterm_sent && !self.kill_refused && !end.may_be_killed {
+            // The program exited by itself before SIGKILL took effect.
+            self.stop = Stop::Exited;
+        }
+        if self.stop == Stop::Exited
+            && let Some(limit) = self.limits.as_ref().and_then(|limits| limits.at_end(end.status, end.usage))
+        {
+            (self.stop, self.limit) = (Stop::Limit, Some(limit));
+        }
+        self.begin_draining();
+        Ok(())
+    }
+
+    /// Stops writing input, because the program has ended or the run has given up, and starts the drain time.
+    fn begin_draining(&mut self) {
+        self.input_refused |= self.feed.take().is_some_and(|feed| feed.has_more() || feed.refused());
+        self.drain_for(self.options.drain);
+    }
+
+    fn drain_for(&mut self, drain: Duration) {
+        let now = Instant::now();
+        self.phase = Phase::Draining { until: now.checked_add(drain), check: (now, LEFTOVER_PAUSES.0) };
+    }
+
+    /// Ends a program that has written no output for its idle timeout.
+    fn check_idle(&mut self, now: Instant) {
+        let Some((timeout, _)) = self.idle.filter(|(_, check)| *check <= now) else { return };
+        // Output since the last check postpones the end of the program.
+        let due = self.record.lock().latest().checked_add(timeout);
+        self.idle = due.filter(|due| now < *due).map(|due| (timeout, due));
+        if self.idle.is_none() && due.is_some() && matches!(self.phase, Phase::Running(_)) {
+            self.end(Stop::IdleTimeout, None);
+        }
+    }
+
+    /// Ends a program whose tree has reached a limit.
+    fn check_limits(&mut self, now: Instant) {
+        let Some(mut limits) = self.limits.take() else { return };
+        let reached = limits.check(now, || Load::of(&self.running.processes()));
+        self.limits = Some(limits);
+        if let Some(limit) = reached {
+            (self.stop, self.limit) = (Stop::Limit, Some(limit));
+            let grows = matches!(limit.resource, Resource::Pids | Resource::Memory);
+            if grows {
+                // Kill at once, because the tree may grow during the grace time. After SIGTERM, a process could also
+                // exit and leave children that the search cannot find.
+                self.running.kill();
+            }
+            self.end(Stop::Limit, grows.then_some(Duration::ZERO));
+        }
+    }
+
+    /// Sends SIGTERM to the program's tree, and SIGKILL after `grace` (by default the run's own). If the program has
+    /// already ended, the recorded reason of the stop does not change.
+    pub(super) fn end(&mut self, stop: Stop, grace: Option<Duration>) {
+        let grace = grace.unwrap_or(self.options.grace);
+        if self.awaits_program() && matches!(self.reap(), Ok(())) && self.ended.is_some() {
+            return;
+        }
+        if !self.awaits_program() {
+            if self.phase != Phase::Cut {
+                // The caller no longer waits for surviving processes. Read the rest of the output first.
+                self.drain_for(Duration::ZERO);
+            }
+            if self.adopted && self.options.leftovers == Leftovers::Adopt {
+                self.running.dispose(Leftovers::Kill);
+                let mut buffer = vec![0; 32 << 10];
+                Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, &mut buffer));
+                self.outputs = [None, None];
+                self.next_check = None;
+            }
+            return;
+        }
+        if self.stop == Stop::Exited {
+            self.stop = stop;
+        }
+        if grace.is_zero() {
+            return self.kill();
+        }
+        let killed = Instant::now().checked_add(grace);
+        match self.phase {
+            // A second call can shorten the time until SIGKILL, but not extend it.
+            Phase::Ending(at) => self.phase = Phase::Ending(at.into_iter().chain(killed).min()),
+            Phase::Killing { .. } => {}
+            _ => {
+                self.phase = Phase::Ending(killed);
+                self.sigterm_sent = true;
+                self.running.terminate(grace);
+            }
+        }
+    }
+
+    /// Kills the program and its tree. The run repeats the call until the program ends, because a process may fork
+    /// between the search for the tree's members and their kill. The next search finds the new process.
+    fn kill(&mut self) {
+        self.killed_at.get_or_insert_with(ticks_now);
+        self.kill_refused = !self.running.kill();
+        // Read the clock after the kill, which takes up to 2 s if it must first stop several processes.
+        let now = Instant::now();
+        let give_up_at = match self.phase {
+            Phase::Killing { give_up_at, .. } => give_up_at,
+            _ => now + self.running.kill_timeout(),
+        };
+        self.phase = Phase::Killing { next_kill: give_up_at.min(now + KILL_INTERVAL), give_up_at };
+    }
+
+    /// Ends the run without the program, unless its status has arrived by now. When the `RunState` is dropped, the
+    /// reaper takes over the program.
+    fn give_up(&mut self) {
+        match self.reap() {
+            Ok(()) if self.ended.is_none() => {
+                self.given_up = true;
+                self.begin_draining();
+            }
+            Ok(()) => {}
+            // The next call of `reap` returns this error again, and its caller reports the error.
+            Err(_) => self.phase = Phase::Ending(Instant::now().checked_add(KILL_INTERVAL)),
+        }
+    }
+
+    /// Whether processes have outlived the program, as far as the library can know.
+    fn any_survive(&mut self) -> bool {
+        self.running.survivors(&[]).is_none_or(|left| !left.is_empty())
     }
 
     /// Changes the size of the terminal, if there is one.

@@ -1,15 +1,72 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads the program's output.
+//! The output of a run, which the run shares with handles and readers: its sources, and the record of what has arrived.
 
 use std::io::{PipeReader, Read};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Condvar, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::io::ioctl_fionread;
 
-use super::{Phase, RunState, SharedRecord};
 use crate::error::{Error, Result, Stage, errno};
-use crate::job::{Pty, Stop, Stream};
+use crate::host::per_process::PerProcess;
+use crate::job::{Keep, Pty, Record, Stream};
+
+/// The output so far. The run writes it; handles of the run read it.
+#[derive(Debug)]
+pub(in crate::job) struct SharedRecord {
+    record: PerProcess<Record>,
+    /// Notified when output arrives, if a thread waits.
+    arrived: Condvar,
+}
+
+impl SharedRecord {
+    /// An empty record for the output of a run.
+    pub(super) fn new(keep: &Keep) -> SharedRecord {
+        let record = PerProcess::for_this_process(Record::new(keep), || Record::new(&Keep::default()));
+        SharedRecord { record, arrived: Condvar::new() }
+    }
+
+    pub(in crate::job) fn lock(&self) -> MutexGuard<'_, Record> {
+        self.record.lock()
+    }
+
+    pub(super) fn belongs_to_this_process(&self) -> bool {
+        self.record.belongs_to_this_process()
+    }
+
+    /// Closes the record of a run that ends without a result.
+    pub(super) fn close_without_result(&self) {
+        let mut record = self.lock();
+        if !record.is_closed() {
+            record.close();
+            self.announce(record);
+        }
+    }
+
+    /// Unlocks the record, and then wakes the threads and the callback that wait for output.
+    pub(super) fn announce(&self, record: MutexGuard<'_, Record>) {
+        let callback = record.callback.clone();
+        if record.waiting > 0 {
+            self.arrived.notify_all();
+        }
+        // The callback may call functions that lock the record.
+        drop(record);
+        if let Some(callback) = callback {
+            callback.call();
+        }
+    }
+
+    /// Waits until more than `seen` bytes have arrived or the record is closed, at most until `deadline`.
+    pub(in crate::job) fn wait(&self, seen: u64, deadline: Option<Instant>) {
+        let mut record = self.lock();
+        record.waiting += 1;
+        let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let is_old = |record: &mut Record| record.seen() <= seen && !record.is_closed();
+        let waited = self.arrived.wait_timeout_while(record, left, is_old);
+        waited.unwrap_or_else(PoisonError::into_inner).0.waiting -= 1;
+    }
+}
 
 /// A source of output. Reads do not block.
 #[derive(Debug)]
@@ -17,9 +74,6 @@ pub(in crate::job) enum OutputSource {
     Pipe(PipeReader),
     Terminal(Pty),
 }
-
-/// The number of reads from one stream before the thread serves other streams.
-const READS_IN_A_ROW: usize = 4;
 
 impl OutputSource {
     pub(in crate::job) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -78,73 +132,5 @@ impl OutputSource {
         let OutputSource::Pipe(pipe) = self else { return Ok(()) };
         fcntl_setfl(pipe, OFlags::NONBLOCK)
             .map_err(|error| Error::new(Stage::Capture, errno(error), "fcntl(F_SETFL, O_NONBLOCK)"))
-    }
-}
-
-impl RunState {
-    /// Reads all output, or as much as the event consumer accepts now. Returns `false` if there may be more output,
-    /// which the caller must read after it has served other streams.
-    pub(super) fn read(&mut self, stream: Stream, hung_up: bool, buffer: &mut [u8]) -> bool {
-        // The job's consumer may have read the bytes that exceed the limit.
-        self.check_output_limit();
-        for _ in 0..READS_IN_A_ROW {
-            if self.events.as_ref().is_some_and(|events| !events.wants_more()) {
-                // When the consumer accepts more, it wakes the engine, which reads again.
-                return true;
-            }
-            let Some(length) = self.read_once(stream, buffer) else { return true };
-            // A read that does not fill the buffer has emptied the pipe. Later output causes a new event.
-            if !hung_up && length < buffer.len() {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Reads once and records the bytes. Returns their number; `None`: no bytes for now, or the end.
-    fn read_once(&mut self, stream: Stream, buffer: &mut [u8]) -> Option<usize> {
-        let output = self.outputs[stream.index()].clone()?;
-        let push =
-            |position, bytes: &[u8]| self.events.as_ref().and_then(|events| events.push(stream, position, bytes));
-        let (length, consumer) = output.read_recorded(stream, &self.record, buffer, push)?;
-        if length == 0 {
-            // A terminal's end is not final: the program can open the terminal again as /dev/tty. Closing this end
-            // would send SIGHUP to the program.
-            if !output.is_terminal() || !self.awaits_program() {
-                self.outputs[stream.index()] = None;
-            }
-            if self.adopted && self.is_read() {
-                self.events = None;
-            }
-            return None;
-        }
-        if let Some(consumer) = consumer {
-            consumer.call();
-        }
-        self.check_output_limit();
-        Some(length)
-    }
-
-    /// Ends a program that has written more than its output limit.
-    fn check_output_limit(&mut self) {
-        let is_over = |limit| self.record.lock().seen() > limit;
-        if matches!(self.phase, Phase::Running(_)) && self.options.output_limit.is_some_and(is_over) {
-            self.end(Stop::OutputLimit, None);
-        }
-    }
-
-    /// Reads the rest of the output after the program has ended, even if the consumer has not read earlier output.
-    /// The rest is at most one full pipe, and would be lost when the pipe is closed.
-    pub(super) fn read_left(&mut self, stream: Stream, buffer: &mut [u8]) {
-        let Some(output) = &self.outputs[stream.index()] else { return };
-        // FIONREAD on a terminal reports at most 4 KiB, but a terminal may hold about 20 KiB.
-        let mut left = if output.is_terminal() { 1 << 16 } else { ioctl_fionread(output.as_fd()).unwrap_or(0) };
-        // Read once more than needed for `left`, to detect the end of the output.
-        while let Some(length) = self.read_once(stream, buffer) {
-            match left.checked_sub(length as u64) {
-                Some(rest) => left = rest,
-                None => return,
-            }
-        }
     }
 }

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The interface of a run to its program, or to a command inside a session's shell.
+//! The subject of a run: a program with its process tree, or a command inside a session's shell.
 
 use std::fmt::Debug;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use spawnfd_guard::process::Stat;
+use spawnfd_guard::process::{Stat, ticks_now};
+use spawnfd_guard::sys as guard_sys;
+use spawnfd_sys::call::pidfd_send_signal;
 
-use super::SharedProgram;
-use crate::child::{Started, Usage};
+use crate::child::{Child, Started, Usage};
 use crate::error::Result;
+use crate::host::descriptors::CheckedFd;
+use crate::host::features;
+use crate::host::thread::start_thread;
 use crate::job::{Leftover, Leftovers};
-use crate::tree::Tier;
+use crate::signal::{KILL, TERM};
+use crate::tree::{Tier, Tree};
 
 /// The process or command that a run supervises. The run has its pipes, deadlines and output.
 ///
@@ -40,13 +47,10 @@ pub(crate) trait Supervised: Debug + Send {
     /// Returns how it ended; `None` while it runs. `is_owner`: this process is not a forked copy of the host.
     fn reap(&mut self, is_owner: bool) -> Result<Option<ProgramEnd>>;
 
-    /// The time at which to reap it again, because its end is not complete yet.
-    fn report_due(&self) -> Option<Instant>;
-
-    /// The time of the next [`tick`](Supervised::tick).
+    /// The time of the next [`tick`](Supervised::tick), after which the run reaps it again.
     fn due(&self) -> Option<Instant>;
 
-    /// Does what is due before SIGKILL.
+    /// Does what is due.
     fn tick(&mut self, now: Instant);
 
     /// Sends a signal to its main process, or with `tree` to all its processes.
@@ -54,6 +58,9 @@ pub(crate) trait Supervised: Debug + Send {
 
     /// Asks its processes to end. The run kills them after `grace`.
     fn terminate(&mut self, grace: Duration);
+
+    /// How long the run waits after its first SIGKILL for the end.
+    fn kill_timeout(&self) -> Duration;
 
     /// Kills its processes. Returns `false` if the kernel refuses the signal. The run repeats the call until the end.
     fn kill(&mut self) -> bool;
@@ -77,13 +84,9 @@ pub(crate) trait Supervised: Debug + Send {
         true
     }
 
-    /// Whether the run reads the output of survivors after its result.
-    fn adopts(&self) -> bool {
-        true
-    }
-
-    /// Whether the terminal's output belongs to another run after this one.
-    fn shares_terminal(&self) -> bool {
+    /// Whether it is a command inside a shell. The run then reads the output of background jobs after its result, and
+    /// the output of the terminal belongs to the next command.
+    fn is_in_shell(&self) -> bool {
         true
     }
 
@@ -107,4 +110,224 @@ pub(crate) struct ProgramEnd {
     /// The status of a shell that has ended, and the processes that have outlived it.
     pub(crate) shell_status: Option<ExitStatus>,
     pub(crate) leftovers: Vec<Leftover>,
+}
+
+/// How long a run waits after its first SIGKILL for its program to end. The page on process trees documents this time.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A child of this process, and its process tree.
+#[derive(Debug)]
+pub(super) struct Program {
+    child: Child,
+    tree: Arc<Mutex<ProgramTree>>,
+    /// The last time at which the program certainly had its pid, in the unit of [`ticks_now`].
+    alive_at: u64,
+    /// The deadline for a parked process to accept the request.
+    begins_by: Option<Instant>,
+}
+
+/// The process tree of a program. The thread that drives the run uses it, and the thread that drops the job's handle.
+#[derive(Debug)]
+struct ProgramTree {
+    /// After the result, a tree without processes, unless the job has adopted the tree.
+    tree: Tree,
+    /// The job's handle has sent SIGTERM to the tree, which does not get a second one.
+    got_sigterm: bool,
+}
+
+impl Program {
+    /// `tree` is the tree that the library prepared before it started the child.
+    pub(super) fn new(child: Child, mut tree: Tree) -> Program {
+        tree.program_started(child.id(), child.as_fd());
+        tree.program_is_kept();
+        let begins_by = child.begins_by(Instant::now());
+        let tree = Arc::new(Mutex::new(ProgramTree { tree, got_sigterm: false }));
+        Program { child, tree, alive_at: 0, begins_by }
+    }
+
+    /// Passes the process tree to `use_tree`. The tree then has the program's pidfd, if a descriptor is free.
+    fn with_tree<T>(&self, use_tree: impl FnOnce(&mut Tree) -> T) -> T {
+        let mut shared = lock(&self.tree);
+        shared.tree.supply_pidfd(self.child.as_fd(), self.alive_at);
+        use_tree(&mut shared.tree)
+    }
+}
+
+impl Supervised for Program {
+    fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn tier(&self) -> Tier {
+        lock(&self.tree).tree.tier()
+    }
+
+    fn started(&self) -> Started {
+        self.child.started()
+    }
+
+    fn end_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.child.as_fd())
+    }
+
+    fn reap(&mut self, is_owner: bool) -> Result<Option<ProgramEnd>> {
+        let now = ticks_now();
+        {
+            let mut shared = lock(&self.tree);
+            if shared.got_sigterm {
+                self.child.note_signal(TERM);
+            }
+            shared.tree.program_ended();
+        }
+        let reaped = if is_owner { self.child.reap_or_note_lost()? } else { self.child.reap(false)?.map(Some) };
+        let Some(status) = reaped else {
+            lock(&self.tree).tree.program_is_kept();
+            return Ok(None);
+        };
+        let usage = self.child.usage();
+        if usage.is_some() {
+            // Until this reap, no other process could have the program's pid. So a process in the session with
+            // that number belongs to the tree.
+            self.alive_at = now;
+        }
+        let may_be_killed = status.is_none_or(|status| status.signal() == Some(KILL));
+        Ok(Some(ProgramEnd { status, usage, may_be_killed, ..ProgramEnd::default() }))
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.begins_by.into_iter().chain(self.child.report_due()).min()
+    }
+
+    fn tick(&mut self, now: Instant) {
+        if self.begins_by.take_if(|at| now >= *at).is_some() {
+            self.child.withdraw();
+        }
+    }
+
+    fn signal(&mut self, signal: i32, tree: bool) {
+        if tree && signal == KILL {
+            self.kill();
+            return;
+        }
+        if tree {
+            self.child.note_signal(signal);
+            if self.with_tree(|tree| tree.signal_all(signal)) {
+                return;
+            }
+        }
+        // The signal may end the program, whose children may have left its session.
+        self.with_tree(Tree::remember_members);
+        let _ = self.child.signal(signal);
+        // The program may have forked after the search.
+        self.with_tree(Tree::remember_members);
+    }
+
+    fn terminate(&mut self, _grace: Duration) {
+        self.begins_by = None;
+        self.child.terminate_unbegun();
+        if !lock(&self.tree).got_sigterm {
+            self.signal(TERM, true);
+        }
+    }
+
+    fn kill_timeout(&self) -> Duration {
+        KILL_TIMEOUT
+    }
+
+    fn kill(&mut self) -> bool {
+        self.child.note_signal(KILL);
+        // The next kill finds processes that the tree forks during this one.
+        let _ = self.with_tree(|tree| tree.kill(Duration::ZERO));
+        self.child.kill().is_ok()
+    }
+
+    fn abort(&mut self) {
+        if !self.child.has_ended() && self.child.is_own() {
+            self.kill();
+            // Kill the tree again, in case a process was forked during the first kill.
+            self.dispose(Leftovers::Kill);
+        }
+    }
+
+    fn processes(&mut self) -> Vec<Stat> {
+        let mut processes = self.with_tree(Tree::processes);
+        // Before exec, the program's process may still share the memory of this process.
+        let program = self.id() as i32;
+        processes.retain(|stat| stat.process.pid != program || stat.has_called_exec());
+        processes
+    }
+
+    fn survivors(&mut self, found: &[Stat]) -> Option<Vec<Stat>> {
+        // A process that has left the session and lost its parent then ends with the other leftovers.
+        for stat in found {
+            self.with_tree(|tree| tree.add_found(stat));
+        }
+        self.with_tree(Tree::try_survivors)
+    }
+
+    fn dispose(&mut self, leftovers: Leftovers) -> bool {
+        let take_tree = || std::mem::replace(&mut lock(&self.tree).tree, Tree::of_group());
+        match leftovers {
+            Leftovers::Kill => return kill_or_hand_over(take_tree()),
+            Leftovers::Detach => take_tree().detach(),
+            Leftovers::Adopt => {}
+        }
+        true
+    }
+
+    fn is_in_shell(&self) -> bool {
+        false
+    }
+
+    fn shared(&self) -> Option<SharedProgram> {
+        Some(SharedProgram { pidfd: self.child.shared_pidfd(), tree: Arc::downgrade(&self.tree) })
+    }
+}
+
+/// The program and the tree of a run, for a job's handle that ends them without the engine.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedProgram {
+    pidfd: Weak<CheckedFd>,
+    tree: Weak<Mutex<ProgramTree>>,
+}
+
+impl SharedProgram {
+    /// Sends SIGTERM to the program and its tree, if the program runs.
+    pub(in crate::job) fn terminate(&self) {
+        let (Some(pidfd), Some(tree)) = (self.pidfd.upgrade(), self.tree.upgrade()) else { return };
+        let mut shared = lock(&tree);
+        // After the program's end, the run decides about the other processes of the tree.
+        let Some(pidfd) = pidfd.get().filter(|pidfd| !guard_sys::wait_for_end(pidfd.as_raw_fd(), 0)) else { return };
+        shared.got_sigterm =
+            shared.tree.signal_all(TERM) || pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), TERM).is_ok();
+    }
+
+    /// Lets the tree find and remember its processes before the program, or one of them, is made to end.
+    pub(in crate::job) fn remember_members(&self) {
+        if let Some(tree) = self.tree.upgrade() {
+            lock(&tree).tree.remember_members();
+        }
+    }
+
+    /// The running processes of the tree, except the program.
+    pub(in crate::job) fn survivors(&self) -> Vec<Stat> {
+        let tree = self.tree.upgrade();
+        tree.and_then(|tree| lock(&tree).tree.try_survivors()).unwrap_or_default()
+    }
+}
+
+/// Kills the remaining processes of a tree. If some have not ended after that, another thread waits for their end,
+/// because the calling thread may have other runs to serve. Returns `true` if all have ended.
+fn kill_or_hand_over(mut tree: Tree) -> bool {
+    let has_ended = tree.kill(Duration::ZERO);
+    if !has_ended {
+        // If no thread can be started, the closure with the tree is dropped in this thread. Dropping the tree kills
+        // its processes.
+        let _ = start_thread("spawnfd-killer", 128 << 10, move || drop(tree));
+    }
+    has_ended
+}
+
+fn lock(tree: &Mutex<ProgramTree>) -> MutexGuard<'_, ProgramTree> {
+    tree.lock().unwrap_or_else(PoisonError::into_inner)
 }

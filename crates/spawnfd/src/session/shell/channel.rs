@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io::{PipeReader, PipeWriter, pipe};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{MemfdFlags, OFlags, SeekFrom, fcntl_setfl, memfd_create, seek};
 use rustix::io::{Errno as IoErrno, ioctl_fionread, pwrite};
@@ -116,12 +116,13 @@ pub(super) struct Streams {
     pub(super) foreground: Option<RawFd>,
 }
 
-/// The state of an earlier shell that a new one gets.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Restored<'a> {
-    pub(crate) directory: &'a Path,
-    /// The commands that set the exported variables and the umask. `None`: the earlier shell has not reported them.
-    pub(crate) variables: Option<&'a [u8]>,
+/// The state of the shell after the command that it has completed last.
+#[derive(Clone, Debug)]
+pub(crate) struct Completed {
+    /// The working directory of the shell.
+    pub(crate) cwd: PathBuf,
+    /// The commands that set the exported variables and the umask, if the shell reports them.
+    pub(crate) variables: Option<Vec<u8>>,
 }
 
 /// The paths by which the shell opens the library's files.
@@ -220,13 +221,13 @@ impl Channel {
     }
 
     /// Prepares the start of a shell, which runs `report` first and reports its version in place of the directory.
-    pub(super) fn prepare_start(&self, paths: &Paths, number: Number, restored: Option<Restored<'_>>) -> Result<()> {
+    pub(super) fn prepare_start(&self, paths: &Paths, number: Number, restored: Option<&Completed>) -> Result<()> {
         let own = OWN_OF_EITHER;
         let [status, wake, step, report] =
             [self.status.1.as_fd(), self.wake.0.as_fd(), self.step.as_fd(), self.report.as_fd()]
                 .map(|file| paths.of(file.as_raw_fd()));
         let mut state = Vec::new();
-        if let Some(Restored { directory, variables }) = restored {
+        if let Some(Completed { cwd, variables }) = restored {
             if let Some(variables) = variables {
                 // Startup files may have exported more.
                 let exported = format!(
@@ -236,7 +237,7 @@ impl Channel {
                 state.extend(variables);
             }
             state.extend(format!("\n{own} cd -- ").bytes());
-            state.extend(quoted(directory.as_os_str().as_bytes()));
+            state.extend(quoted(cwd.as_os_str().as_bytes()));
             state.push(b'\n');
         }
         replace(&self.step, &state)?;

@@ -13,7 +13,7 @@ use spawnfd_sys::{Errno, receive_with_sender, send};
 use crate::command::Command;
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::CheckedFd;
-use crate::host::sockets::socket_pair;
+use crate::host::features::socket_pair;
 use crate::sandbox::{Sandbox, SandboxDescriptor};
 use crate::tree::file_for_sandbox;
 
@@ -70,8 +70,9 @@ pub(super) struct Holder {
     socket: CheckedFd,
     /// The pids of helper and shell, once the helper has started the shell: the helper's as its own /proc shows it, and
     /// the shell's as this process sees it.
-    pids: Option<[i32; 2]>,
-    end: Option<ExitStatus>,
+    pub(super) pids: Option<[i32; 2]>,
+    /// The shell's status. `None`: the shell has not ended, or the helper could not report it.
+    pub(super) end: Option<ExitStatus>,
     /// The first number at which the helper holds the files of the session. Those of a command follow them.
     first: RawFd,
 }
@@ -97,16 +98,6 @@ impl Holder {
                 Some(_) => self.end = Some(ExitStatus::from_raw(value)),
             }
         }
-    }
-
-    /// The shell's pid. `None`: the helper has not started the shell.
-    pub(super) fn shell(&self) -> Option<i32> {
-        self.pids.map(|[_, shell]| shell)
-    }
-
-    /// The shell's status. `None`: the shell has not ended, or the helper could not report it.
-    pub(super) fn end(&self) -> Option<ExitStatus> {
-        self.end
     }
 
     /// The helper's pid, as its own /proc shows it. `None`: the helper has not started the shell.

@@ -33,7 +33,7 @@ use crate::limiter::Permit;
 use crate::signal;
 use crate::tree::{Tier, TreeControl};
 use channel::{Channel, Dialect, Options, Paths};
-pub(crate) use channel::{Restored, Text, file_with};
+pub(crate) use channel::{Completed, Text, file_with};
 use command::ShellCommand;
 use holder::Holder;
 pub(crate) use holder::HolderNumbers;
@@ -45,7 +45,7 @@ pub(crate) use terminal::SessionTerminal;
 pub(crate) struct Shell {
     /// The name of the shell's program.
     name: String,
-    job: Job,
+    pub(super) job: Job,
     shared: Arc<PerProcess<ShellState>>,
 }
 
@@ -158,15 +158,6 @@ enum Running {
     InThread(Arc<OwnedFd>),
 }
 
-/// The state of the shell after the command that it has completed last.
-#[derive(Clone, Debug)]
-pub(crate) struct Completed {
-    /// The working directory of the shell.
-    pub(crate) cwd: PathBuf,
-    /// The commands that set the exported variables and the umask, if the shell reports them.
-    pub(crate) variables: Option<Vec<u8>>,
-}
-
 /// The task of a command: to wait for the shell's start, or to run a text.
 pub(crate) enum ScriptText<'a> {
     /// It waits until the shell, which has just been started, has reported this number.
@@ -192,7 +183,7 @@ impl Shell {
         name: &OsStr,
         numbers: Option<HolderNumbers>,
         run: &Run,
-        restored: Option<Restored<'_>>,
+        restored: Option<&Completed>,
         exported: &[(String, Vec<u8>)],
         reports_variables: bool,
     ) -> Result<(Arc<Shell>, Number)> {
@@ -222,7 +213,7 @@ impl Shell {
         command.stdin(Stdio::Null);
         let job = job?;
         let pid = job.id() as i32;
-        let process = holder.is_none().then(|| ShellProcess::read(pid, pid, job.tier() == Tier::Subreaper));
+        let process = holder.is_none().then(|| ShellProcess::read(pid, pid, job.tier == Tier::Subreaper));
         let options = Options { exported: exported.to_vec(), ..Options::default() };
         let state = ShellState { channel: Some(channel), paths, holder, process, options, ..ShellState::default() };
         let shared = Arc::new(PerProcess::for_this_process(state, ShellState::ended));
@@ -232,7 +223,7 @@ impl Shell {
             state.has_ended = true;
             let holder = state.holder.take().map(|mut holder| {
                 holder.receive();
-                state.end = holder.end();
+                state.end = holder.end;
                 holder
             });
             state.had_begun = state.channel.as_ref().is_some_and(Channel::has_begun);
@@ -258,11 +249,6 @@ impl Shell {
         Ok(())
     }
 
-    /// The job of the shell process.
-    pub(crate) fn job(&self) -> &Job {
-        &self.job
-    }
-
     /// The shell's process id. Until a helper has started the shell, the process id of its job.
     pub(crate) fn id(&self) -> u32 {
         self.process().map_or(self.job.id(), |shell| shell.process.pid as u32)
@@ -286,8 +272,8 @@ impl Shell {
             && let Some(holder) = &mut state.holder
         {
             holder.receive();
-            let (top, has_subreaper) = (self.job.id() as i32, self.job.tier() == Tier::Subreaper);
-            state.process = holder.shell().map(|pid| ShellProcess::read(pid, top, has_subreaper));
+            let (top, has_subreaper) = (self.job.id() as i32, self.job.tier == Tier::Subreaper);
+            state.process = holder.pids.map(|[_, shell]| ShellProcess::read(shell, top, has_subreaper));
         }
         state.process.clone()
     }
@@ -407,7 +393,7 @@ impl Shell {
     fn begin(self: &Arc<Shell>, script: &Script<'_>, run: &Run, mut connections: Connections) -> Result<RunState> {
         let started = Instant::now();
         let (command, pipes) = ShellCommand::prepare(self, script, connections.source.is_some())?;
-        connections.terminal = script.terminal.map(SessionTerminal::pty);
+        connections.terminal = script.terminal.map(|terminal| terminal.pty.clone());
         connections.limits = self.job.command_limits.as_ref().map(|limits| limits.for_command());
         let (stdin, outputs) = pipes;
         RunState::new(Box::new(command), stdin, outputs, self.name.clone(), started, run, connections)

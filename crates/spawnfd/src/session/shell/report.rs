@@ -65,7 +65,7 @@ pub(super) struct Report {
 /// The shell's reports of one command so far.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    number: Number,
+    pub(super) number: Number,
     received: Vec<u8>,
     /// The text since the last record.
     text: Vec<u8>,
@@ -93,10 +93,6 @@ pub(super) struct Reports {
 impl Reports {
     pub(super) fn new(number: Number) -> Reports {
         Reports { number, ..Reports::default() }
-    }
-
-    pub(super) fn number(&self) -> Number {
-        self.number
     }
 
     /// Reads the records in these bytes, which continue the earlier ones. They begin and end where a write of the helper

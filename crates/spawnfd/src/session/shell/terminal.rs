@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The terminal of a session. All commands of the session share it.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use rustix::termios::{
@@ -22,9 +21,10 @@ const DISABLED: u8 = 0;
 /// Both ends of a session's terminal, which is the controlling terminal of the shell.
 #[derive(Debug)]
 pub(crate) struct SessionTerminal {
-    pty: Pty,
-    /// The programs' end. While it is open, the shell keeps its controlling terminal.
-    far_end: OwnedFd,
+    /// The library's end.
+    pub(crate) pty: Pty,
+    /// The programs' end, which the shell opens for a command. While it is open, the shell keeps its controlling terminal.
+    pub(super) far_end: OwnedFd,
     settings: Termios,
     /// The helper that restores the foreground group. `None`: it has not been needed, or the library has no helper.
     helper: OnceLock<Option<OwnedFd>>,
@@ -79,24 +79,5 @@ impl SessionTerminal {
             return None;
         }
         self.helper.get_or_init(|| file_for_sandbox().ok()).as_ref().map(AsFd::as_fd)
-    }
-
-    /// The number of this process's descriptor that the shell opens for a command.
-    pub(super) fn number(&self) -> i32 {
-        self.far_end.as_raw_fd()
-    }
-
-    /// The programs' end.
-    pub(crate) fn far_end(&self) -> &OwnedFd {
-        &self.far_end
-    }
-
-    /// The library's end, for one command.
-    pub(super) fn pty(&self) -> Pty {
-        self.pty.clone()
-    }
-
-    pub(crate) fn resize(&self, size: TerminalSize) -> Result<()> {
-        self.pty.resize(size)
     }
 }

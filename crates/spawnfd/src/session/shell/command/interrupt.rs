@@ -111,19 +111,19 @@ impl ShellCommand {
         self.interrupt = Some(interrupt).filter(|_| !is_over);
     }
 
-    /// Kills the processes of the command, and returns them. In the clock tick of 10 ms in which the command began, a
+    /// Kills the processes of the command. Returns whether there were any. In the clock tick of 10 ms in which the command began, a
     /// background job of an earlier command may have started. `spares_doubtful` spares what may be such a job.
-    pub(super) fn kill_processes(&self, spares_doubtful: bool) -> Vec<Process> {
+    pub(super) fn kill_processes(&self, spares_doubtful: bool) -> bool {
         let found: Vec<Stat> = self.processes().collect();
         let in_doubt = |stat: &Stat| stat.process.start <= self.began && ignores_sigint(stat.process.pid);
         // A process whose parent belongs to the command is not in doubt.
         let has_parent = |stat: &Stat| found.iter().any(|other| other.process.pid == stat.parent && !in_doubt(other));
         let spares = |stat: &Stat| spares_doubtful && in_doubt(stat) && !has_parent(stat);
-        let found: Vec<Process> = without_jobs(found.iter().cloned(), spares).map(|stat| stat.process).collect();
-        for process in &found {
-            process.signal(signal::KILL);
+        let found: Vec<Stat> = without_jobs(found.iter().cloned(), spares).collect();
+        for stat in &found {
+            stat.process.signal(signal::KILL);
         }
-        found
+        !found.is_empty()
     }
 
     /// The processes that have started since the command began, except those that belong to an earlier background job.

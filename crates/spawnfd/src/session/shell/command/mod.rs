@@ -2,27 +2,31 @@
 //! A command that runs inside a session's shell: its status, and its end by signals.
 
 mod interrupt;
-mod prepare;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::io::PipeReader;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::{Errno as IoErrno, ioctl_fionread};
 use rustix::pipe::fcntl_getpipe_size;
-use spawnfd_guard::process::{Process, Stat};
+use spawnfd_guard::process::{Stat, ticks_now};
 
+use super::channel::{Streams, new_pipe};
 use super::report::{Report, Reports};
-use super::{Completed, Options, Shell};
+use super::{Completed, Number, Options, Script, ScriptText, SessionTerminal, Shell, permit_all};
 use crate::child::{Started, Usage};
 use crate::error::Result;
 use crate::job::{ProgramEnd, Supervised};
 use crate::signal;
 use crate::tree::Tier;
 use interrupt::{Interrupt, has_pending};
+
+/// When a command first checks that the shell has begun with it.
+const FIRST_CHECK: Duration = Duration::from_millis(20);
 
 /// How often a running command checks that the shell will still report the command's status.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -32,11 +36,12 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 const DELIVERY_TIMEOUT: Duration = Duration::from_millis(100);
 const DELIVERY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long the shell may take to return after the end of the processes that the first SIGKILL has reached.
-const RETURN_TIMEOUT: Duration = Duration::from_millis(300);
+/// How long the shell may take to return after the first SIGKILL to the command's processes. The library then kills the
+/// shell.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long after the first SIGKILL the library kills the shell in any case. The run gives up after 1 s.
-const SHELL_TIMEOUT: Duration = Duration::from_millis(800);
+/// How long the run waits after the first SIGKILL for the end of the command, or of the shell.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long after the first SIGKILL the library also kills processes that may be background jobs of an earlier command.
 const DOUBT_TIMEOUT: Duration = Duration::from_millis(100);
@@ -65,6 +70,9 @@ const MAX_READ: usize = 256 << 10;
 
 /// How many checks the library waits for an answer of the shell's helper, which it continues at each check.
 const MAX_ANSWER_CHECKS: u32 = 40;
+
+/// The library's ends of a command's standard input, and of its output streams.
+type Pipes = (Option<OwnedFd>, [Option<PipeReader>; 2]);
 
 /// A command that runs inside a shell.
 #[derive(Debug)]
@@ -115,14 +123,111 @@ pub(super) struct ShellCommand {
     delivery: Option<[Instant; 2]>,
     /// The time of the first SIGKILL.
     killed: Option<Instant>,
-    /// The processes that this SIGKILL has reached, until they have ended. One that frees much memory takes its time.
-    dying: Vec<Process>,
-    /// The time at which one of them was last alive.
-    dying_at: Option<Instant>,
     is_over: bool,
 }
 
 impl ShellCommand {
+    /// Prepares a command: its streams, and the files that the shell opens.
+    pub(super) fn prepare(shell: &Arc<Shell>, script: &Script<'_>, has_input: bool) -> Result<(ShellCommand, Pipes)> {
+        let terminal = script.terminal.map(|terminal| terminal.far_end.as_raw_fd());
+        script.terminal.map(SessionTerminal::reset).transpose()?;
+        let text = match &script.text {
+            ScriptText::Start(number) => return ShellCommand::start(shell, *number),
+            ScriptText::Run(text) => text,
+        };
+        let stdin = (has_input && terminal.is_none()).then(new_pipe).transpose()?;
+        let stdout = terminal.is_none().then(new_pipe).transpose()?;
+        let stderr = (!script.merge && terminal.is_none()).then(new_pipe).transpose()?;
+        let (stdin_file, stdin) = stdin.unzip();
+        let (stdout, stdout_file) = stdout.unzip();
+        let (stderr, stderr_file) = stderr.unzip();
+        let foreground = script.terminal.and_then(|terminal| terminal.foreground_helper(shell));
+        let number = |file: &Option<OwnedFd>| file.as_ref().map(AsRawFd::as_raw_fd);
+        let [stdin_file, stdout_file, stderr_file] =
+            [stdin_file.map(OwnedFd::from), stdout_file.map(OwnedFd::from), stderr_file.map(OwnedFd::from)];
+        let streams = Streams {
+            stdin: number(&stdin_file).or(terminal.filter(|_| has_input)),
+            stdout: number(&stdout_file).or(terminal).unwrap_or(-1),
+            stderr: number(&stderr_file),
+            is_terminal: terminal.is_some(),
+            foreground: foreground.map(|helper| helper.as_raw_fd()),
+        };
+        let mut kept: Vec<OwnedFd> = [stdout_file, stdin_file, stderr_file].into_iter().flatten().collect();
+        let mut command = ShellCommand::new(shell, Number::random());
+        let mut state = shell.shared.lock();
+        if let (Some(channel), Some(dialect)) = (&state.channel, state.dialect) {
+            let mut paths = state.paths.clone();
+            if let Some(holder) = &state.holder {
+                // See the same call in `Shell::start`.
+                kept.iter().map(AsFd::as_fd).try_for_each(|pipe| permit_all(&pipe))?;
+                let far_end = script.terminal.map(|terminal| terminal.far_end.as_fd());
+                let files: Vec<BorrowedFd<'_>> =
+                    kept.iter().map(AsFd::as_fd).chain(far_end).chain(foreground).collect();
+                let numbers = holder.command_numbers(&files);
+                holder.hold(&numbers)?;
+                paths = paths.with(numbers.iter().copied());
+                command.held = Some(numbers);
+                command.awaited_answers = 1;
+                // The helper has its own copies.
+                kept.clear();
+            }
+            // A shell that is about to exit runs no further text. The command reads the end of the status pipe.
+            command.is_sent = state.is_closing;
+            if !state.is_closing {
+                channel.prepare(&paths, (dialect, &state.options, command.reports.number), &streams, text)?;
+            }
+            command.status = Some(channel.status()?);
+            state.is_busy = true;
+        }
+        drop(state);
+        command.files = kept;
+        command.returns_to = text.cwd.and(text.directory).map(Path::to_owned);
+        Ok((command, (stdin.map(Into::into), [stdout, stderr])))
+    }
+
+    /// The start of the shell, which runs its first text by itself.
+    fn start(shell: &Arc<Shell>, number: Number) -> Result<(ShellCommand, Pipes)> {
+        let mut command = ShellCommand::new(shell, number);
+        let mut state = shell.shared.lock();
+        if let Some(channel) = &state.channel {
+            command.status = Some(channel.status()?);
+            state.is_busy = true;
+        }
+        drop(state);
+        (command.is_start, command.is_sent) = (true, true);
+        Ok((command, (None, [None, None])))
+    }
+
+    fn new(shell: &Arc<Shell>, number: Number) -> ShellCommand {
+        ShellCommand {
+            shell: shell.clone(),
+            is_start: false,
+            returns_to: None,
+            status: None,
+            reports: Reports::new(number),
+            files: Vec::new(),
+            held: None,
+            awaited_answers: 0,
+            is_sent: false,
+            is_closed: false,
+            ends_shell: false,
+            began: ticks_now(),
+            idle_checks: 0,
+            seen_lines: 0,
+            seen_interrupts: 0,
+            busy_from: None,
+            read_again_at: None,
+            answer_checks: 0,
+            next_check: Instant::now().checked_add(FIRST_CHECK),
+            terminate_at: None,
+            interrupt: None,
+            is_signaled: false,
+            delivery: None,
+            killed: None,
+            is_over: false,
+        }
+    }
+
     /// Ends the command with its shell. The status of the shell is not that of the command.
     fn finish_without_report(&mut self) -> ProgramEnd {
         let shell_exited = self.shell.status().is_some() || !self.shell.is_running();
@@ -169,7 +274,7 @@ impl ShellCommand {
         let [next, last] = self.delivery.get_or_insert([now, now + DELIVERY_TIMEOUT]);
         *next = now + DELIVERY_INTERVAL;
         // The shell has returned, so only processes that certainly belong to the command are killed.
-        now < *last && !self.kill_processes(true).is_empty()
+        now < *last && self.kill_processes(true)
     }
 
     /// Ends the command with the shell's report.
@@ -294,7 +399,7 @@ impl Supervised for ShellCommand {
     }
 
     fn tier(&self) -> Tier {
-        self.shell.job.tier()
+        self.shell.job.tier
     }
 
     fn started(&self) -> Started {
@@ -397,20 +502,11 @@ impl Supervised for ShellCommand {
         Ok(report.map(|report| self.complete(report)))
     }
 
-    fn report_due(&self) -> Option<Instant> {
-        let ended = self.next_check.filter(|_| self.shell.has_ended());
-        self.delivery
-            .map(|[next, _]| next)
-            .or(ended)
-            .into_iter()
-            .chain(self.read_again_at)
-            .min()
-            .filter(|_| !self.is_over)
-    }
-
     fn due(&self) -> Option<Instant> {
         let interrupt = self.interrupt.as_ref().and_then(|interrupt| interrupt.next);
-        self.next_check.into_iter().chain(self.terminate_at).chain(interrupt).min().filter(|_| !self.is_over)
+        let times = [self.next_check, self.terminate_at, self.read_again_at, interrupt];
+        let delivery = self.delivery.map(|[next, _]| next);
+        times.into_iter().flatten().chain(delivery).min().filter(|_| !self.is_over)
     }
 
     fn tick(&mut self, now: Instant) {
@@ -459,7 +555,11 @@ impl Supervised for ShellCommand {
         self.terminate_at = Instant::now().checked_add(grace / 2);
     }
 
-    /// Kills the processes of the command. Kills the shell if it has not returned [`RETURN_TIMEOUT`] after their end.
+    fn kill_timeout(&self) -> Duration {
+        KILL_TIMEOUT
+    }
+
+    /// Kills the processes of the command. Kills the shell if it has not returned after [`RETURN_TIMEOUT`].
     fn kill(&mut self) -> bool {
         if self.is_over {
             return true;
@@ -469,26 +569,14 @@ impl Supervised for ShellCommand {
             self.shell.kill();
             return true;
         }
-        let now = Instant::now();
-        let is_first = self.killed.is_none();
-        let killed = *self.killed.get_or_insert(now);
-        if is_first {
+        if self.killed.is_none() {
             self.shell.job.remember_members();
         }
-        let found = self.kill_processes(killed.elapsed() < DOUBT_TIMEOUT);
-        if found.is_empty() {
+        let killed = *self.killed.get_or_insert_with(Instant::now);
+        if !self.kill_processes(killed.elapsed() < DOUBT_TIMEOUT) {
             self.signal(signal::INT, false);
         }
-        // A shell that does not return may start further processes.
-        self.dying.retain(|process| found.contains(process));
-        if is_first {
-            self.dying = found;
-        }
-        if !self.dying.is_empty() {
-            self.dying_at = Some(now);
-        }
-        let is_late = self.dying_at.unwrap_or(killed).elapsed() >= RETURN_TIMEOUT || killed.elapsed() >= SHELL_TIMEOUT;
-        if is_late && !self.has_unread_report() {
+        if killed.elapsed() >= RETURN_TIMEOUT && !self.has_unread_report() {
             self.shell.kill();
         }
         true
