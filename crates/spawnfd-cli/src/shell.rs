@@ -46,6 +46,7 @@ pub struct Shell {
 }
 
 /// The flags of a session's options.
+#[derive(Debug)]
 enum Session {}
 
 impl Subcommand for Session {
