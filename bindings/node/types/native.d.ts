@@ -1,3 +1,4 @@
+import type { WarmExplanation } from './warm';
 export interface NativeFailure {
     message: string;
     detail: string;
@@ -77,9 +78,8 @@ export interface SyncLimits {
     timeout: number;
     maxBuffer: number;
     killSignal: number;
-    /** For each of the child's descriptors, whether this process writes to its pipe. */
-    writes: boolean[];
-    inputs: (Buffer | null)[];
+    /** The input of a program whose standard input is a pipe. */
+    input: Buffer | null;
 }
 export interface SyncResult extends NativeExit {
     pid: number;
@@ -108,13 +108,6 @@ export interface NativeTemplate {
     readonly path: string | null;
     readonly name: string;
     readonly interpreters: string[];
-}
-export interface NativeExplanation {
-    started: string;
-    saves: number;
-    meaning?: string;
-    remedy?: string;
-    text: string;
 }
 export interface NativeWarm {
     add(program: unknown, options: Given): NativeFailure | null;
@@ -171,7 +164,7 @@ export interface Native {
     template(program: string | Uint8Array, path: unknown): NativeTemplate | NativeFailure;
     warm(options: Given): NativeWarm | NativeFailure;
     turnOffWarm(): void;
-    explain(warm: NativeWarm, argv: NativeArgv, options: Given): NativeExplanation | NativeFailure;
+    explain(warm: NativeWarm, argv: NativeArgv, options: Given): WarmExplanation | NativeFailure;
     run(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
     runSync(argv: NativeArgv, options: Given): NativeResult | NativeFailure;
     printedActions(actions: unknown): string[];
