@@ -14,15 +14,14 @@ export interface NativeFailure {
 }
 
 export interface NativeResult {
-  readonly code: number | null;
-  readonly signal: number | null;
-  readonly stop: string;
   readonly stdout: Buffer;
   readonly stderr: Buffer;
   text(isStderr: boolean): string;
   part(isStderr: boolean, isTail: boolean): Buffer;
-  fields(): Record<string, unknown>;
-  details(): Record<string, unknown>;
+  /** JSON. */
+  fields(): string;
+  /** JSON. */
+  details(): string;
   failure(): string | null;
 }
 
