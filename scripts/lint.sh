@@ -93,7 +93,7 @@ step "$bin/ruff" format --check --config bench/ruff.toml scripts/generate
 # cbindgen writes include/spawnfd.h.
 git ls-files '*.c' '*.h' ':!include' | xargs -r "$bin/clang-format" --dry-run -Werror
 # Checks each header by itself, with the options of the source files.
-git ls-files 'crates/*.h' | xargs -rn 1 cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only -x c
+git ls-files 'crates/*.h' | xargs -rI{} cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only -x c -include {} /dev/null
 # Its advisories are left out: their database has to be fetched.
 step "$bin/cargo-deny" --locked check licenses bans sources
 step scripts/check-tree.py

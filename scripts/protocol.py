@@ -198,8 +198,7 @@ class Header:
         doc = self.take_doc()
         text = re.sub(COMMENT, "", self.take()).strip()
         self.last = None
-        # An include guard has no value.
-        if re.match(r"#(ifndef|endif|include)\b", text) or re.fullmatch(r"#define \w+", text):
+        if re.match(r"#(pragma|include)\b", text):
             self.doc = []
             return
         if not (found := DEFINE.fullmatch(text)):
@@ -468,8 +467,8 @@ def assertions(header: Header) -> str:
     return "".join(f'_Static_assert({check}, "{HEADER}");\n' for check in checks)
 
 
-def compile_assertions(text: str, header: Header) -> str | None:
-    source = f"{text}\n#include <stddef.h>\n{assertions(header)}"
+def compile_assertions(path: Path, header: Header) -> str | None:
+    source = f'#include "{path.resolve()}"\n#include <stddef.h>\n{assertions(header)}'
     compiler = os.environ.get("CC", "cc")
     command = [compiler, "-std=c11", "-Wall", "-Werror", "-fsyntax-only", "-x", "c", "-"]
     result = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
@@ -487,13 +486,13 @@ def main(arguments: list[str]) -> int:
         "--root", type=Path, default=ROOT, help="the source tree (default: the tree of this script)"
     )
     options = parser.parse_args(arguments)
-    text = (options.root / HEADER).read_text()
+    path = options.root / HEADER
     try:
-        header = Header(text)
+        header = Header(path.read_text())
     except Unsupported as error:
         print(f"{HEADER}: unsupported: {error}", file=sys.stderr)
         return 1
-    if refused := compile_assertions(text, header):
+    if refused := compile_assertions(path, header):
         print(f"{HEADER}: the C compiler reads it differently:\n{refused}", file=sys.stderr)
         return 1
     written, file = rust(header), options.root / RUST

@@ -99,8 +99,7 @@ function runOf(file: unknown, args: unknown, given: unknown): Run | undefined {
       timeout: Number(timeout ?? 0),
       maxBuffer: Number(maxBuffer ?? 0),
       killSignal,
-      writes: stdio.map((_, number) => number === 0),
-      inputs: [input],
+      input,
     },
     encoding: encoding && encoding !== 'buffer' ? (encoding as BufferEncoding) : undefined,
   };

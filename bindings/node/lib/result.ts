@@ -26,6 +26,9 @@ export interface Leftover {
 }
 
 interface Details {
+  stop: Stop;
+  code: number | null;
+  signal: number | null;
   started: string;
   wall_seconds: number;
   cpu_seconds: number;
@@ -58,7 +61,7 @@ interface Details {
  */
 export class RunResult<S extends Stop = Stop> {
   readonly #native: NativeResult;
-  #details: Details | undefined;
+  readonly #all: Details;
   #stdout: Buffer | undefined;
   #stderr: Buffer | undefined;
 
@@ -72,13 +75,10 @@ export class RunResult<S extends Stop = Stop> {
   /** @internal */
   constructor(native: NativeResult) {
     this.#native = native;
-    this.stop = native.stop as S;
-    this.code = native.code;
-    this.signal = native.signal;
-  }
-
-  get #all(): Details {
-    return (this.#details ??= this.#native.details() as unknown as Details);
+    this.#all = JSON.parse(native.details()) as Details;
+    this.stop = this.#all.stop as S;
+    this.code = this.#all.code;
+    this.signal = this.#all.signal;
   }
 
   /** Whether the program ended by itself with exit code 0. */
@@ -226,7 +226,7 @@ export class RunResult<S extends Stop = Stop> {
 
   /** The fields of `spawnfd run --json`, for JSON.stringify(). */
   toJSON(): Record<string, unknown> {
-    return this.#native.fields();
+    return JSON.parse(this.#native.fields()) as Record<string, unknown>;
   }
 }
 

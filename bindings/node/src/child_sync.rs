@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use napi::bindgen_prelude::*;
 use napi_derive::napi;
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use spawnfd::Child;
@@ -14,7 +15,7 @@ use spawnfd::error::Errno;
 use crate::child::NativeExit;
 use crate::program::{ProgramStart, StartError};
 
-/// The largest amount of output in bytes that is read at once.
+/// The space in bytes for each read of output.
 const READ_SIZE: usize = 64 << 10;
 
 #[napi(object, object_to_js = false)]
@@ -24,9 +25,8 @@ pub struct SyncLimits<'env> {
     /// In bytes, of all streams; 0 is none.
     pub max_buffer: f64,
     pub kill_signal: i32,
-    /// For each of the child's descriptors, whether this process writes to its pipe, and does not read from it.
-    pub writes: Vec<bool>,
-    pub inputs: Vec<Either<BufferSlice<'env>, Null>>,
+    /// The input of a program whose standard input is a pipe.
+    pub input: Either<BufferSlice<'env>, Null>,
 }
 
 /// The end of a run. `pid` is 0 if the program was not started.
@@ -51,44 +51,34 @@ struct Pipe<'a> {
 
 impl Pipe<'_> {
     fn end(&mut self) {
-        self.fd = None;
-    }
-
-    /// Writes what the pipe accepts.
-    fn write(&mut self) -> std::result::Result<(), Errno> {
-        let (Some(fd), Some(input)) = (&self.fd, &mut self.input) else { return Ok(()) };
-        match send(fd, input, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-            Ok(sent) => *input = &input[sent..],
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(()),
-            Err(errno) => {
-                self.end();
-                return Err(Errno::from_raw(errno.raw_os_error()));
-            }
-        }
-        if input.is_empty() {
+        if let Some(fd) = self.fd.take() {
             let _ = shutdown(fd, Shutdown::Write);
-            self.end();
         }
-        Ok(())
     }
 
-    /// Reads what has arrived. Returns the number of bytes.
-    fn read(&mut self) -> std::result::Result<usize, Errno> {
+    /// Writes or reads what is possible now. Returns the number of bytes that were read.
+    fn transfer(&mut self) -> std::result::Result<usize, Errno> {
         let Some(fd) = &self.fd else { return Ok(0) };
         let begin = self.output.len();
-        self.output.resize(begin + READ_SIZE, 0);
-        let outcome = recv(fd, &mut self.output[begin..], RecvFlags::DONTWAIT);
-        let read = outcome.as_ref().map_or(0, |(_, read)| *read);
-        self.output.truncate(begin + read);
-        match outcome {
-            Ok((_, 0)) => self.end(),
-            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+        let is_over = match &mut self.input {
+            Some(input) => send(fd, input, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(|sent| {
+                *input = &input[sent..];
+                input.is_empty()
+            }),
+            None => {
+                self.output.reserve(READ_SIZE);
+                recv(fd, spare_capacity(&mut self.output), RecvFlags::DONTWAIT).map(|(_, read)| read == 0)
+            }
+        };
+        match is_over {
+            Ok(false) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Ok(true) => self.end(),
             Err(errno) => {
                 self.end();
                 return Err(Errno::from_raw(errno.raw_os_error()));
             }
         }
-        Ok(read)
+        Ok(self.output.len() - begin)
     }
 }
 
@@ -115,22 +105,19 @@ impl Run<'_> {
             }
             let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                self.kill(Errno::from_raw(rustix::io::Errno::TIMEDOUT.raw_os_error()));
+                self.kill(Errno::ETIMEDOUT);
                 continue;
             }
             let ready = self.poll(&open, left);
             for index in ready {
                 let Some(pipe) = &mut self.pipes[index] else { continue };
-                let outcome = if pipe.input.is_some() { pipe.write().map(|()| 0) } else { pipe.read() };
-                match outcome {
+                match pipe.transfer() {
                     Ok(read) => size += read,
-                    Err(errno) => {
-                        self.pipe_error.get_or_insert(errno);
-                    }
+                    Err(errno) => _ = self.pipe_error.get_or_insert(errno),
                 }
             }
             if self.max_buffer > 0.0 && size as f64 > self.max_buffer && self.error.is_none() {
-                self.kill(Errno::from_raw(rustix::io::Errno::NOBUFS.raw_os_error()));
+                self.kill(Errno::ENOBUFS);
             }
         }
     }
@@ -181,36 +168,30 @@ pub fn run_child<'env>(
     limits: SyncLimits<'env>,
 ) -> Result<Option<SyncResult<'env>>> {
     let begun = Instant::now();
-    let failed = |errno: Errno| SyncResult { pid: 0, errno: -errno.raw(), code: 0, signal: 0, output: Vec::new() };
-    let (started, pipes) = match start.start() {
-        Ok(outcome) => outcome,
-        Err(StartError::Failed(errno)) => return Ok(Some(failed(errno))),
+    let (child, pipes) = match start.start() {
+        Ok((Ok(child), pipes)) => (child, pipes),
+        Ok((Err(errno), _)) | Err(StartError::Failed(errno)) => {
+            return Ok(Some(SyncResult { pid: 0, errno: -errno.raw(), code: 0, signal: 0, output: Vec::new() }));
+        }
         Err(StartError::Unsupported) => return Ok(None),
     };
-    let child = match started {
-        Ok(child) => child,
-        Err(errno) => return Ok(Some(failed(errno))),
+    let input = match &limits.input {
+        Either::A(input) => &input[..],
+        Either::B(Null) => &[],
     };
-    let mut own = Vec::new();
-    for (index, fd) in pipes.into_iter().enumerate() {
-        let input = match limits.inputs.get(index) {
-            Some(Either::A(input)) => &input[..],
-            _ => &[],
-        };
-        let writes = limits.writes.get(index).is_some_and(|writes| *writes);
-        let input = writes.then_some(input);
-        let mut pipe = fd.map(|fd| Pipe { fd: Some(fd), input, output: Vec::new() });
+    let pipes = pipes.into_iter().enumerate().map(|(number, fd)| {
+        let mut pipe = Pipe { fd: Some(fd?), input: (number == 0).then_some(input), output: Vec::new() };
         // Without input, the program reads the end of the stream at once.
-        if let Some(pipe) = pipe.as_mut().filter(|pipe| pipe.input.is_some_and(<[u8]>::is_empty)) {
+        if pipe.input.is_some_and(<[u8]>::is_empty) {
             pipe.end();
         }
-        own.push(pipe);
-    }
+        Some(pipe)
+    });
     let timeout = Duration::try_from_secs_f64(limits.timeout / 1000.0).ok().filter(|timeout| !timeout.is_zero());
     let mut run = Run {
         child,
         exit: None,
-        pipes: own,
+        pipes: pipes.collect(),
         deadline: timeout.and_then(|timeout| begun.checked_add(timeout)),
         max_buffer: limits.max_buffer,
         kill_signal: limits.kill_signal,

@@ -25,7 +25,7 @@ impl NativeEnv {
             let string = [name.into_bytes(), b"=".to_vec(), value?.into_encoded_bytes()].concat();
             Some(string)
         });
-        Env::verbatim(strings).map(NativeEnv).map_err(|error| refused(&error))
+        Env::verbatim(strings).map(NativeEnv).map_err(refused)
     }
 
     #[napi]

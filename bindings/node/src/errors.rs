@@ -23,8 +23,8 @@ pub struct Failure {
     pub action: Option<u32>,
 }
 
-impl From<&spawnfd::Error> for Failure {
-    fn from(error: &spawnfd::Error) -> Failure {
+impl From<spawnfd::Error> for Failure {
+    fn from(error: spawnfd::Error) -> Failure {
         Failure {
             message: error.message().into_owned(),
             detail: error.detail(),
@@ -34,12 +34,6 @@ impl From<&spawnfd::Error> for Failure {
             syscall: error.call().to_owned(),
             action: error.action().map(|action| action as u32),
         }
-    }
-}
-
-impl From<spawnfd::Error> for Failure {
-    fn from(error: spawnfd::Error) -> Failure {
-        Failure::from(&error)
     }
 }
 
@@ -69,9 +63,10 @@ impl Origins {
     }
 
     /// An error of the command, with the index of the action in the list.
-    pub fn failure(&self, error: &spawnfd::Error) -> Failure {
+    pub fn failure(&self, error: spawnfd::Error) -> Failure {
+        let action = error.action().and_then(|own| Some((own, *self.0.get(own)?)));
         let mut failure = Failure::from(error);
-        if let Some((own, item)) = error.action().and_then(|own| Some((own, *self.0.get(own)?))) {
+        if let Some((own, item)) = action {
             failure.action = Some(item);
             failure.detail = failure.detail.replacen(&format!("action {own}:"), &format!("action {item}:"), 1);
         }
@@ -93,6 +88,6 @@ pub fn wrong(text: impl Into<String>) -> Error {
 }
 
 /// The exception for an argument that the core refuses.
-pub fn refused(error: &spawnfd::Error) -> Error {
+pub fn refused(error: spawnfd::Error) -> Error {
     wrong(error.message())
 }

@@ -36,32 +36,33 @@ pub enum Awaited {
     Writable,
 }
 
-/// The caller that waits, if there is one, or whether the state has changed since the last wait.
+#[derive(Default)]
 struct Wait(Mutex<Waiting>);
 
 #[derive(Default)]
-enum Waiting {
-    #[default]
-    Nobody,
-    Changed,
-    Caller(Arc<Shared>, u32),
+struct Waiting {
+    /// Whether the state has changed since the last wait.
+    has_changed: bool,
+    caller: Option<(Arc<Shared>, u32)>,
 }
 
 impl Wait {
-    fn new() -> Arc<Wait> {
-        Arc::new(Wait(Mutex::default()))
+    /// Updates the wait, and answers a caller that waits if the state has changed.
+    fn update(&self, update: impl FnOnce(&mut Waiting)) {
+        let mut wait = lock(&self.0);
+        update(&mut wait);
+        if wait.has_changed
+            && let Some((queue, key)) = wait.caller.take()
+        {
+            wait.has_changed = false;
+            drop(wait);
+            queue.push(key, Outcome::woken());
+        }
     }
 
     fn firing(self: &Arc<Wait>) -> impl Fn() + Send + Sync + 'static {
         let wait = self.clone();
-        move || {
-            let mut waiting = lock(&wait.0);
-            if let Waiting::Caller(queue, key) = std::mem::replace(&mut *waiting, Waiting::Changed) {
-                *waiting = Waiting::Nobody;
-                drop(waiting);
-                queue.push(key, Outcome::woken());
-            }
-        }
+        move || wait.update(|wait| wait.has_changed = true)
     }
 }
 
@@ -87,12 +88,12 @@ pub struct NativeChunk<'env> {
 #[napi]
 pub fn start(queue: &Queue, key: u32, argv: Unknown<'_>, options: Object<'_>) -> Result<Option<Failure>> {
     let request = Request::new(&argv, &options, Call::Start)?;
-    Ok(queue.begin(key, |stop| async move { request.start(stop.wait()).await.map(NativeJob::of) }))
+    Ok(queue.begin(key, |stop| async move { request.start(stop).await.map(NativeJob::of) }))
 }
 
 impl NativeJob {
     pub fn of((job, mut events, origins, grace): Started) -> NativeJob {
-        let waits = [Wait::new(), Wait::new(), Wait::new()];
+        let waits: [Arc<Wait>; 3] = Default::default();
         job.when_done(waits[Awaited::Result as usize].firing());
         events.on_event(waits[Awaited::Event as usize].firing());
         job.on_writable(waits[Awaited::Writable as usize].firing());
@@ -110,14 +111,7 @@ impl NativeJob {
     /// Puts an outcome under `key` into the queue once the state has changed since the last call.
     #[napi]
     pub fn wait(&self, queue: &Queue, key: u32, awaited: Awaited) {
-        let mut waiting = lock(&self.waits[awaited as usize].0);
-        if let Waiting::Changed = *waiting {
-            *waiting = Waiting::Nobody;
-            drop(waiting);
-            queue.shared().push(key, Outcome::woken());
-        } else {
-            *waiting = Waiting::Caller(queue.shared(), key);
-        }
+        self.waits[awaited as usize].update(|wait| wait.caller = Some((queue.shared(), key)));
     }
 
     /// The result, if there is one.
@@ -126,7 +120,7 @@ impl NativeJob {
         match self.job.try_wait() {
             Ok(None) => Either3::C(Null),
             Ok(Some(output)) => Either3::A(NativeResult::new(output)),
-            Err(error) => Either3::B(self.origins.failure(&error)),
+            Err(error) => Either3::B(self.origins.failure(error)),
         }
     }
 
@@ -183,7 +177,7 @@ impl NativeJob {
         let bytes = data(&input, "data")?;
         Ok(match self.job.write(&bytes) {
             Ok(accepted) => Either::A(accepted as u32),
-            Err(error) => Either::B(Failure::from(&error)),
+            Err(error) => Either::B(Failure::from(error)),
         })
     }
 
@@ -201,7 +195,7 @@ impl NativeJob {
 
     #[napi]
     pub fn signal(&self, signal: i32, tree: bool) -> Result<()> {
-        self.job.signal(signal, tree).map_err(|error| refused(&error))
+        self.job.signal(signal, tree).map_err(refused)
     }
 
     #[napi]

@@ -2,11 +2,11 @@
 //! Delivers outcomes from the library's thread to a JavaScript thread, in batches.
 
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Poll, Waker};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures::channel::oneshot;
+use futures::future::{BoxFuture, FutureExt};
 use napi::bindgen_prelude::*;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi_derive::napi;
@@ -20,6 +20,9 @@ type Notify = ThreadsafeFunction<(), (), (), Status, false, true>;
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Ends once a call has to end.
+pub type Stop = BoxFuture<'static, ()>;
 
 /// A function that the JavaScript thread calls for a value.
 type ToJavaScript = dyn for<'env> FnOnce(&'env Env) -> Result<Unknown<'env>> + Send;
@@ -50,8 +53,9 @@ pub struct Shared {
 #[derive(Default)]
 struct State {
     outcomes: Vec<(u32, Outcome)>,
-    /// The active calls by key.
-    stops: HashMap<u32, Weak<Stop>>,
+    /// The active calls by key. The drop of a sender tells the call that it has to end. The drop can poll the call, so
+    /// this state is not locked meanwhile.
+    stops: HashMap<u32, oneshot::Sender<()>>,
     /// The environment is being torn down: nothing starts any more.
     is_closed: bool,
 }
@@ -79,8 +83,8 @@ impl Queue {
     /// Ends the program of an active call, as a timeout would.
     #[napi]
     pub fn stop(&self, key: u32) {
-        let stop = lock(&self.0.state).stops.get(&key).and_then(Weak::upgrade);
-        stop.inspect(|stop| stop.set());
+        let stop = lock(&self.0.state).stops.remove(&key);
+        drop(stop);
     }
 
     pub fn shared(&self) -> Arc<Shared> {
@@ -88,7 +92,7 @@ impl Queue {
     }
 
     /// Begins a call in the library's thread. The queue gets its outcome under `key`. Returns why the call cannot begin.
-    pub fn begin<T, E, F>(&self, key: u32, call: impl FnOnce(Arc<Stop>) -> F) -> Option<Failure>
+    pub fn begin<T, E, F>(&self, key: u32, call: impl FnOnce(Stop) -> F) -> Option<Failure>
     where
         T: ToNapiValue + Send + 'static,
         E: Into<Failure>,
@@ -109,10 +113,11 @@ impl Shared {
         if state.is_closed {
             return;
         }
-        state.stops.remove(&key);
+        let stop = state.stops.remove(&key);
         state.outcomes.push((key, outcome));
         let is_first = state.outcomes.len() == 1;
         drop(state);
+        drop(stop);
         if is_first {
             self.notify.call((), ThreadsafeFunctionCallMode::NonBlocking);
         }
@@ -121,36 +126,30 @@ impl Shared {
     fn close(&self) {
         let mut state = lock(&self.state);
         state.is_closed = true;
-        let stops: Vec<_> = state.stops.drain().filter_map(|(_, stop)| stop.upgrade()).collect();
-        let outcomes = std::mem::take(&mut state.outcomes);
+        let (stops, outcomes) = (std::mem::take(&mut state.stops), std::mem::take(&mut state.outcomes));
         drop(state);
-        stops.iter().for_each(|stop| stop.set());
-        drop(outcomes);
+        drop((stops, outcomes));
     }
 
     /// Drives `begin`'s future in the library's thread. Its outcome goes into the queue.
-    pub fn drive<F>(self: &Arc<Shared>, key: u32, begin: impl FnOnce(Arc<Stop>) -> F) -> spawnfd::Result<()>
+    pub fn drive<F>(self: &Arc<Shared>, key: u32, begin: impl FnOnce(Stop) -> F) -> spawnfd::Result<()>
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
-        let stop = Arc::new(Stop::default());
+        let (sender, receiver) = oneshot::channel();
         let mut state = lock(&self.state);
         if state.is_closed {
             return Ok(());
         }
-        state.stops.insert(key, Arc::downgrade(&stop));
+        state.stops.insert(key, sender);
         drop(state);
         let mut answer = Answer { queue: self.clone(), key, outcome: None };
-        let future = begin(stop);
-        let driven = drive(async move {
+        let future = begin(receiver.map(drop).boxed());
+        drive(async move {
             // An end without an outcome drops the answer, too.
             let answer = &mut answer;
             answer.outcome = Some(future.await);
-        });
-        if driven.is_err() {
-            lock(&self.state).stops.remove(&key);
-        }
-        driven
+        })
     }
 }
 
@@ -166,41 +165,4 @@ impl Drop for Answer {
         let outcome = self.outcome.take().unwrap_or_else(|| Outcome::of(Failure::lost()));
         self.queue.push(self.key, outcome);
     }
-}
-
-/// Tells a call that it has to end.
-#[derive(Default)]
-pub struct Stop(Mutex<(bool, Option<Waker>)>);
-
-impl Stop {
-    pub fn set(&self) {
-        let waker = {
-            let mut state = lock(&self.0);
-            state.0 = true;
-            state.1.take()
-        };
-        waker.inspect(Waker::wake_by_ref);
-    }
-
-    /// Waits until the call has to end.
-    pub fn wait(self: Arc<Stop>) -> impl Future<Output = ()> + Send {
-        poll_fn(move |context| {
-            let mut state = lock(&self.0);
-            if state.0 {
-                return Poll::Ready(());
-            }
-            state.1 = Some(context.waker().clone());
-            Poll::Pending
-        })
-    }
-}
-
-/// Waits for a future, or until the call has to end.
-pub async fn unless_stopped<T>(stop: Arc<Stop>, future: impl Future<Output = T>) -> Option<T> {
-    let (mut stopped, mut future) = (pin!(stop.wait()), pin!(future));
-    poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(value) => Poll::Ready(Some(value)),
-        Poll::Pending => stopped.as_mut().poll(context).map(|()| None),
-    })
-    .await
 }

@@ -67,11 +67,9 @@ impl Request {
         let mut options = call_options(given, call, |options, option, value| {
             match option.name {
                 "env" => env = Some(environment(value)?),
-                "actions" if is_absent(&value)? => {}
+                "actions" | "warm" | "sandbox" if is_absent(&value)? => {}
                 "actions" => actions::add(&mut command, &value, &mut descriptors, &mut origins)?,
-                "warm" if is_absent(&value)? => {}
                 "warm" => _ = command.warm(instance::<NativeWarm>(&value, "warm", "Warm")?.open()?),
-                "sandbox" if is_absent(&value)? => {}
                 "sandbox" => {
                     let sandbox = instance::<NativeSandbox>(&value, "sandbox", "Sandbox")?;
                     match call {
@@ -105,27 +103,27 @@ impl Request {
         command.environment(&env.unwrap_or_else(Env::inherit));
         options.apply(&mut command);
         for (name, fd) in streams {
-            set_stream(&mut command, name, Stdio::from(fd)).map_err(|error| refused(&error))?;
+            set_stream(&mut command, name, Stdio::from(fd)).map_err(refused)?;
         }
         Ok(Request { command, options, origins, _descriptors: descriptors })
     }
 
     /// Runs the program to its end, in the calling thread.
     pub fn run_sync(mut self) -> std::result::Result<Output, Failure> {
-        self.command.run_with(&self.options.run).map_err(|error| self.origins.failure(&error))
+        self.command.run_with(&self.options.run).map_err(|error| self.origins.failure(error))
     }
 
     /// Starts the program without supervision, in the calling thread.
     pub fn spawn(mut self) -> std::result::Result<Child, Failure> {
         // A program that a signal kills before exec has ended, as any other.
         let checked = self.command.take_killed().check_descriptors();
-        checked.and_then(|()| self.command.spawn()).map_err(|error| self.origins.failure(&error))
+        checked.and_then(|()| self.command.spawn()).map_err(|error| self.origins.failure(error))
     }
 
     /// Runs the program to its end, or until `stop`.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> std::result::Result<Output, Failure> {
         let run = self.command.run_until(&self.options.run, stop);
-        run.await.map_err(|error| self.origins.failure(&error))
+        run.await.map_err(|error| self.origins.failure(error))
     }
 
     /// Runs the program beside the shell of a session to its end, or until `stop`.
@@ -135,7 +133,7 @@ impl Request {
         stop: impl Future<Output = ()>,
     ) -> std::result::Result<Output, Failure> {
         let state = session.side_state_async().await;
-        state.map_err(|error| self.origins.failure(&error))?.apply(&mut self.command);
+        state.map_err(|error| self.origins.failure(error))?.apply(&mut self.command);
         self.run(stop).await
     }
 
@@ -144,7 +142,7 @@ impl Request {
         let grace = grace(&self.options);
         match self.command.start_until(&self.options.run, events(&self.options), stop).await {
             Ok((job, events)) => Ok((job, events, self.origins, grace)),
-            Err(error) => Err(self.origins.failure(&error)),
+            Err(error) => Err(self.origins.failure(error)),
         }
     }
 
@@ -153,12 +151,12 @@ impl Request {
         let grace = self.options.session.get("grace").as_duration().unwrap_or_default();
         // No option of a session is a descriptor of this package's caller.
         let session = Session::new(self.command, self.options.session);
-        session.map(|session| (session, grace)).map_err(|error| Failure::from(&error))
+        session.map(|session| (session, grace)).map_err(Failure::from)
     }
 
     /// Finds out how a run would start.
     pub fn explain(mut self, warm: &Warm) -> std::result::Result<Explanation, Failure> {
-        warm.explain(&mut self.command).map_err(|error| self.origins.failure(&error))
+        warm.explain(&mut self.command).map_err(|error| self.origins.failure(error))
     }
 }
 
@@ -184,7 +182,7 @@ impl NativeCommandText {
         for (name, value) in variables {
             text = text.env(name, value.unwrap_or_default());
         }
-        text.validate().map_err(|error| refused(&error))?;
+        text.validate().map_err(refused)?;
         Ok(NativeCommandText { text, options })
     }
 }
@@ -251,29 +249,22 @@ fn set_fields(options: &mut CallOptions, name: &str, value: &Unknown<'_>, call: 
     Ok(())
 }
 
-/// The core's name of an option.
-fn snake_case(name: &str) -> String {
-    let mut snake = String::with_capacity(name.len() + 4);
-    for letter in name.chars() {
-        if letter.is_ascii_uppercase() {
-            snake.push('_');
-        }
-        snake.push(letter.to_ascii_lowercase());
-    }
-    snake
-}
-
-/// The name of an option in this package.
-fn camel_case(name: &str) -> String {
-    let mut words = name.split('_');
-    let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |camel, word| camel + &word[..1].to_ascii_uppercase() + &word[1..])
+/// The letters of an option's name in this package.
+fn camel_case(name: &str) -> impl Iterator<Item = char> + '_ {
+    let words = name.split('_').enumerate();
+    words.flat_map(|(index, word)| {
+        let (first, rest) = word.split_at(usize::from(index > 0));
+        first.chars().map(|letter| letter.to_ascii_uppercase()).chain(rest.chars())
+    })
 }
 
 /// The option that the caller names.
 fn find(name: &str, call: Call) -> Result<&'static OptionSpec> {
-    let option = options::find(call, &snake_case(name)).filter(|option| camel_case(option.name) == name);
-    option.ok_or_else(|| unknown(name, call))
+    named(name, call).ok_or_else(|| unknown(name, call))
+}
+
+fn named(name: &str, call: Call) -> Option<&'static OptionSpec> {
+    options::of(call).find(|option| camel_case(option.name).eq(name.chars()))
 }
 
 /// Sets an option. An error text of the core gets the option's name as the caller has spelled it.
@@ -289,10 +280,10 @@ fn set(options: &mut CallOptions, option: &OptionSpec, spelled: &str, value: Unk
 }
 
 fn unknown(name: &str, call: Call) -> Error {
-    let accepts = |other| options::find(other, &snake_case(name)).is_some();
-    if accepts(call) {
-        return wrong(format!("unexpected option {name:?}; its name is {}", camel_case(name)));
+    if options::find(call, name).is_some() {
+        return wrong(format!("unexpected option {name:?}; its name is {}", camel_case(name).collect::<String>()));
     }
+    let accepts = |other| named(name, other).is_some();
     let instead = match (name, call) {
         ("shell", _) => "; for a shell command line pass sh(command) as argv",
         ("stdio", _) => "; see stdin, stdout and stderr",

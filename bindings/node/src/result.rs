@@ -20,31 +20,16 @@ impl NativeResult {
 
 #[napi]
 impl NativeResult {
-    /// The fields of the command's `--json`.
+    /// The fields of the command's `--json`, as JSON: napi would make a BigInt of an integer of more than 32 bits.
     #[napi]
-    pub fn fields<'env>(&self, env: &'env Env) -> Result<Unknown<'env>> {
-        env.to_js_value(&*self.0)
+    pub fn fields(&self) -> Result<String> {
+        Ok(serde_json::to_string(&*self.0)?)
     }
 
-    /// The fields except the text of both streams.
+    /// The fields except the text of both streams, as JSON.
     #[napi]
-    pub fn details<'env>(&self, env: &'env Env) -> Result<Unknown<'env>> {
-        env.to_js_value(&Details(&self.0))
-    }
-
-    #[napi(getter)]
-    pub fn code(&self) -> Option<i32> {
-        self.0.code()
-    }
-
-    #[napi(getter)]
-    pub fn signal(&self) -> Option<i32> {
-        self.0.signal()
-    }
-
-    #[napi(getter)]
-    pub fn stop(&self) -> &'static str {
-        self.0.stop.name()
+    pub fn details(&self) -> Result<String> {
+        Ok(serde_json::to_string(&Details(&self.0))?)
     }
 
     #[napi(getter)]

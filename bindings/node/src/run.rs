@@ -15,7 +15,7 @@ use crate::warm::NativeWarm;
 #[napi]
 pub fn run(queue: &Queue, key: u32, argv: Unknown<'_>, options: Object<'_>) -> Result<Option<Failure>> {
     let request = Request::new(&argv, &options, Call::Run)?;
-    Ok(queue.begin(key, |stop| async move { request.run(stop.wait()).await.map(NativeResult::new) }))
+    Ok(queue.begin(key, |stop| async move { request.run(stop).await.map(NativeResult::new) }))
 }
 
 /// Runs a program to its end in the calling thread.

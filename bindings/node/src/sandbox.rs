@@ -27,7 +27,7 @@ pub fn sandbox(argv: Unknown<'_>, fds: Unknown<'_>) -> Result<Either<NativeSandb
     }
     let mut sandbox = match Sandbox::new(argv) {
         Ok(sandbox) => sandbox,
-        Err(error) => return Ok(Either::B(Failure::from(&error))),
+        Err(error) => return Ok(Either::B(Failure::from(error))),
     };
     let fds = object(&fds, "fds", "an object of descriptor numbers")?;
     let mut descriptors = Descriptors::new();
@@ -36,7 +36,7 @@ pub fn sandbox(argv: Unknown<'_>, fds: Unknown<'_>) -> Result<Either<NativeSandb
         let number = key.parse().map_err(|_| wrong(format!("fds: {key:?} must be a descriptor number")))?;
         let Some(value) = fds.get::<Unknown<'_>>(&key)? else { continue };
         let fd = descriptors.copy(&value, &name)?;
-        sandbox = sandbox.descriptor(fd, number).map_err(|error| refused(&error))?;
+        sandbox = sandbox.descriptor(fd, number).map_err(refused)?;
     }
     Ok(Either::A(NativeSandbox(sandbox)))
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::{FutureExt, select};
 use napi::bindgen_prelude::*;
 use napi_derive::napi;
 use spawnfd::Session;
@@ -12,7 +13,7 @@ use spawnfd::options::Call;
 
 use crate::errors::{Failure, Origins, answer, refused};
 use crate::job::NativeJob;
-use crate::queue::{Outcome, Queue, unless_stopped};
+use crate::queue::{Outcome, Queue};
 use crate::request::{NativeCommandText, Request};
 use crate::result::NativeResult;
 use crate::values::duration;
@@ -61,7 +62,9 @@ impl NativeSession {
         }
         let session = self.session.clone();
         queue.begin(key, |stop| async move {
-            match unless_stopped(stop, session.ensure_shell_async()).await {
+            let opened = session.ensure_shell_async().map(Some);
+            let (opened, _) = select(Box::pin(opened), stop.map(|()| None)).await.factor_first();
+            match opened {
                 Some(opened) => opened.map(|()| Null).map_err(Failure::from),
                 None => {
                     session.stop_shell(Duration::ZERO);
@@ -76,7 +79,7 @@ impl NativeSession {
     pub fn start(&self, queue: &Queue, key: u32, command: &NativeCommandText) -> Option<Failure> {
         let (session, (text, run, events, grace)) = (self.session.clone(), command.parts());
         queue.begin(key, |stop| async move {
-            let started = session.start_until(&text, &run, events, stop.wait()).await;
+            let started = session.start_until(&text, &run, events, stop).await;
             started.map(|(job, events)| NativeJob::of((job, events, Origins::default(), grace)))
         })
     }
@@ -91,8 +94,7 @@ impl NativeSession {
         options: Object<'_>,
     ) -> Result<Option<Failure>> {
         let (session, request) = (self.session.clone(), Request::new(&argv, &options, Call::Run)?);
-        Ok(queue
-            .begin(key, |stop| async move { request.run_beside(&session, stop.wait()).await.map(NativeResult::new) }))
+        Ok(queue.begin(key, |stop| async move { request.run_beside(&session, stop).await.map(NativeResult::new) }))
     }
 
     #[napi]
@@ -102,7 +104,7 @@ impl NativeSession {
 
     #[napi]
     pub fn resize(&self, rows: u16, columns: u16) -> Result<()> {
-        self.session.resize(TerminalSize::new(rows, columns)).map_err(|error| refused(&error))
+        self.session.resize(TerminalSize::new(rows, columns)).map_err(refused)
     }
 
     #[napi]

@@ -57,7 +57,7 @@ impl NativeTemplate {
     /// Compares the executable and the credentials with the recorded ones. Returns why they differ.
     #[napi]
     pub fn revalidate(&self) -> Option<Failure> {
-        self.template.revalidate().err().map(|error| Failure::from(&error))
+        self.template.revalidate().err().map(Failure::from)
     }
 
     #[napi(getter)]

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs that are started ahead and parked.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use napi::ValueType;
 use napi::bindgen_prelude::*;
 use napi_derive::napi;
+use serde_json::json;
 use spawnfd::internal::filter;
 use spawnfd::warm::{Mode, Park, WarmOptions};
 use spawnfd::{Env, Warm};
@@ -23,22 +24,6 @@ use crate::values::{data, duration, instance, integer, is_absent, os_string, str
 pub struct NativeWarm {
     warm: Warm,
     is_closed: AtomicBool,
-}
-
-/// The counters. Times are in milliseconds.
-#[napi(object, object_from_js = false)]
-pub struct NativeStats {
-    pub reserve: f64,
-    pub fork: f64,
-    pub zygote: f64,
-    pub pool: f64,
-    pub cold: HashMap<String, f64>,
-    pub parked: f64,
-    pub memory: f64,
-    pub made: f64,
-    pub time_saved: f64,
-    pub refill_time: f64,
-    pub cannot: HashMap<String, String>,
 }
 
 fn mode(value: &Unknown<'_>) -> Result<Mode> {
@@ -140,7 +125,7 @@ impl NativeWarm {
                 name => warm.add(name, park),
             },
         };
-        Ok(added.err().map(|error| Failure::from(&error)))
+        Ok(added.err().map(Failure::from))
     }
 
     /// Adds processes that execute any program.
@@ -154,7 +139,7 @@ impl NativeWarm {
                 _ => return Err(unexpected(name)),
             }
         }
-        Ok(self.open()?.add_any(depth, chosen).err().map(|error| Failure::from(&error)))
+        Ok(self.open()?.add_any(depth, chosen).err().map(Failure::from))
     }
 
     /// Whether all processes that can be parked are parked; null while the keeper parks them. `waited` is the time in
@@ -172,22 +157,25 @@ impl NativeWarm {
         answer(warm.add_once(template.native()).map(|()| template.warm(warm)))
     }
 
+    /// The counters. Times are in milliseconds.
     #[napi]
-    pub fn stats(&self) -> NativeStats {
+    pub fn stats<'env>(&self, env: &'env napi::Env) -> Result<Unknown<'env>> {
         let stats = self.warm.stats();
-        NativeStats {
-            reserve: stats.reserve as f64,
-            fork: stats.fork as f64,
-            zygote: stats.zygote as f64,
-            pool: stats.pool as f64,
-            cold: stats.cold.iter().map(|(reason, count)| ((*reason).to_owned(), *count as f64)).collect(),
-            parked: stats.parked as f64,
-            memory: stats.memory as f64,
-            made: stats.made as f64,
-            time_saved: milliseconds(stats.time_saved),
-            refill_time: milliseconds(stats.refill_time),
-            cannot: stats.cannot.iter().map(|(name, why)| (name.to_string_lossy().into_owned(), why.clone())).collect(),
-        }
+        let cannot = stats.cannot.iter().map(|(name, why)| (name.to_string_lossy(), why));
+        // An integer of more than 32 bits would become a BigInt.
+        env.to_js_value(&json!({
+            "reserve": stats.reserve as f64,
+            "fork": stats.fork as f64,
+            "zygote": stats.zygote as f64,
+            "pool": stats.pool as f64,
+            "cold": stats.cold,
+            "parked": stats.parked as f64,
+            "memory": stats.memory as f64,
+            "made": stats.made as f64,
+            "timeSaved": milliseconds(stats.time_saved),
+            "refillTime": milliseconds(stats.refill_time),
+            "cannot": cannot.collect::<BTreeMap<_, _>>(),
+        }))
     }
 
     #[napi(getter)]

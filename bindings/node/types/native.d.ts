@@ -1,3 +1,4 @@
+import type { WarmExplanation } from './warm';
 export interface NativeFailure {
     message: string;
     detail: string;
@@ -8,15 +9,14 @@ export interface NativeFailure {
     action?: number;
 }
 export interface NativeResult {
-    readonly code: number | null;
-    readonly signal: number | null;
-    readonly stop: string;
     readonly stdout: Buffer;
     readonly stderr: Buffer;
     text(isStderr: boolean): string;
     part(isStderr: boolean, isTail: boolean): Buffer;
-    fields(): Record<string, unknown>;
-    details(): Record<string, unknown>;
+    /** JSON. */
+    fields(): string;
+    /** JSON. */
+    details(): string;
     failure(): string | null;
 }
 export interface NativeEvent {
@@ -77,9 +77,8 @@ export interface SyncLimits {
     timeout: number;
     maxBuffer: number;
     killSignal: number;
-    /** For each of the child's descriptors, whether this process writes to its pipe. */
-    writes: boolean[];
-    inputs: (Buffer | null)[];
+    /** The input of a program whose standard input is a pipe. */
+    input: Buffer | null;
 }
 export interface SyncResult extends NativeExit {
     pid: number;
@@ -108,13 +107,6 @@ export interface NativeTemplate {
     readonly path: string | null;
     readonly name: string;
     readonly interpreters: string[];
-}
-export interface NativeExplanation {
-    started: string;
-    saves: number;
-    meaning?: string;
-    remedy?: string;
-    text: string;
 }
 export interface NativeWarm {
     add(program: unknown, options: Given): NativeFailure | null;
@@ -171,7 +163,7 @@ export interface Native {
     template(program: string | Uint8Array, path: unknown): NativeTemplate | NativeFailure;
     warm(options: Given): NativeWarm | NativeFailure;
     turnOffWarm(): void;
-    explain(warm: NativeWarm, argv: NativeArgv, options: Given): NativeExplanation | NativeFailure;
+    explain(warm: NativeWarm, argv: NativeArgv, options: Given): WarmExplanation | NativeFailure;
     run(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
     runSync(argv: NativeArgv, options: Given): NativeResult | NativeFailure;
     printedActions(actions: unknown): string[];

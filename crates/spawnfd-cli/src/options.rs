@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Flags for the options of the library's table.
 
-use std::fmt;
 use std::marker::PhantomData;
 
 use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -19,15 +18,10 @@ pub trait Subcommand {
 }
 
 /// The flags on the command line.
+#[derive(Debug)]
 pub struct Flags<S> {
     given: Vec<(&'static OptionSpec, Value)>,
     subcommand: PhantomData<S>,
-}
-
-impl<S> fmt::Debug for Flags<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.given).finish()
-    }
 }
 
 /// The options whose flags have other names.

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Arg, Args};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use spawnfd::internal::CallOptions;
-use spawnfd::job::{Chunk, Stream, TerminalSize};
+use spawnfd::job::{Stream, TerminalSize};
 use spawnfd::options::{self, Call, Group, Kind, OptionSpec};
 use spawnfd::session::{CommandText, SessionOptions};
 use spawnfd::{Command, Error, Job, Output};
@@ -46,6 +46,7 @@ pub struct Shell {
 }
 
 /// The flags of a session's options.
+#[derive(Debug)]
 enum Session {}
 
 impl Subcommand for Session {
@@ -232,13 +233,6 @@ fn native(option: &OptionSpec, value: &Value) -> Result<options::Value, Refused>
     converted.ok_or_else(|| format!("{} cannot be {value}", option.name))
 }
 
-#[derive(Serialize)]
-struct OutputSoFar<'a> {
-    text: &'a str,
-    next: u64,
-    lost: u64,
-}
-
 enum Event {
     Line(Vec<u8>),
     /// Standard input has ended.
@@ -418,8 +412,7 @@ impl Server {
         }
         let job = self.job.as_ref().ok_or("no command has run yet")?;
         if let Some(since) = request.read {
-            let chunk = job.read(since);
-            return Ok(Some(json!({ "output": so_far(&chunk, &chunk.text()) })));
+            return Ok(Some(json!({ "output": output_from(job, since) })));
         }
         if let Some(grace) = request.stop {
             job.stop(seconds("stop", grace)?);
@@ -485,8 +478,7 @@ impl Server {
             Ok(Some(output)) => json!({ "result": result(&output) }),
             Err(error) => json!({ "error": error.to_string() }),
             Ok(None) if pending.until.is_some_and(|until| until <= Instant::now()) => {
-                let chunk = job.read(0);
-                json!({ "running": so_far(&chunk, &chunk.text()) })
+                json!({ "running": output_from(job, 0) })
             }
             Ok(None) => return Ok(()),
         };
@@ -500,8 +492,10 @@ fn result(output: &Arc<Output>) -> Value {
     serde_json::to_value(&**output).unwrap_or_default()
 }
 
-fn so_far<'a>(chunk: &Chunk, text: &'a str) -> OutputSoFar<'a> {
-    OutputSoFar { text, next: chunk.next, lost: chunk.lost }
+/// The output of a command from a position on.
+fn output_from(job: &Job, since: u64) -> Value {
+    let chunk = job.read(since);
+    json!({ "text": chunk.text(), "next": chunk.next, "lost": chunk.lost })
 }
 
 fn refused(error: Error) -> Refused {

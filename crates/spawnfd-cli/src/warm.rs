@@ -81,16 +81,15 @@ impl Explain {
             ParkMode::Reserve => Mode::Reserve,
             ParkMode::Fork => Mode::Fork,
         };
-        let failed = |error| Failure::spawn(error, None);
-        let warm = Reserve::new(WarmOptions::new().mode(mode)).map_err(failed)?;
+        let warm = Reserve::new(WarmOptions::new().mode(mode))?;
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
-        if !warm.add_command(&command).map_err(failed)? {
+        if !warm.add_command(&command)? {
             let message = "cannot tell the options of the interpreter from its other arguments; put the options first";
             return Err(Failure::new(message));
         }
         warm.fill(PARK_TIME);
-        let explanation = warm.explain(&mut command).map_err(failed)?;
+        let explanation = warm.explain(&mut command)?;
         let stats = warm.stats();
         let memory = explanation.is_warm().then(|| stats.memory / stats.parked.max(1) as u64);
         failure::print(if self.json { json(&explanation, memory)? } else { text(&explanation, memory) }.as_bytes())

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Reports the authority of this process to its owner. */
-#define _GNU_SOURCE
 #include "authority.h"
 
 #include <fcntl.h>

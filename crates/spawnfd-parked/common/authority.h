@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The authority of a parked process: its credentials, as it reports them to the owner. */
-#ifndef SPAWNFD_AUTHORITY_H
-#define SPAWNFD_AUTHORITY_H
+#pragma once
 
 #include <stddef.h>
 
@@ -16,5 +15,3 @@
  * or 0 if they are more than `size`.
  */
 size_t spawnfd_report_authority(char *text, size_t size, struct spawnfd_reply *reply);
-
-#endif

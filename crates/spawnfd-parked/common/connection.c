@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The connection between a parked process and its owner: a socket and a shared page. The zygote,
  * which has no libc, also uses this file. */
-#define _GNU_SOURCE
 #include "connection.h"
 
 #include <errno.h>

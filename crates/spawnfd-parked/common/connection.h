@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The connection between a parked process and its owner: decision record 0013. */
-#ifndef SPAWNFD_CONNECTION_H
-#define SPAWNFD_CONNECTION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,5 +58,3 @@ bool spawnfd_exclude_page_from_forks(const struct spawnfd_connection *connection
  */
 void spawnfd_use_own_connection(struct spawnfd_connection *connection, struct spawnfd_page *page,
 				int socket, uint64_t private_bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The dependencies of a parked process: the environment variables, files and modules that start-up
  * code looks up. The owner starts a program cold if one of them has changed. */
-#define _GNU_SOURCE
 #include "internal.h"
 
 #include <string.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Forks children of this process's parent (CLONE_PARENT). libc's fork() cannot do that. This code
  * therefore also runs the handlers of pthread_atfork(3). */
-#define _GNU_SOURCE
 #include "internal.h"
 
 #include <dlfcn.h>
@@ -30,8 +29,7 @@ static bool too_many;
 PUBLIC int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
 			     void *dso)
 {
-	int (*original)(void (*)(void), void (*)(void), void (*)(void), void *) =
-		(__typeof__(original))dlsym(RTLD_NEXT, "__register_atfork");
+	__typeof__(&__register_atfork) original = REPLACED(__register_atfork);
 	size_t index = registered;
 
 	if (index < sizeof(handlers) / sizeof(*handlers)) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Declarations that the files of common share, except the files that the zygote also uses. */
-#ifndef SPAWNFD_INTERNAL_H
-#define SPAWNFD_INTERNAL_H
+#pragma once
 
 #include "connection.h"
 #include "park.h"
@@ -105,5 +104,3 @@ bool spawnfd_can_fork(void);
  * child runs.
  */
 int spawnfd_fork(const struct spawnfd_interpreter *interpreter, int32_t *child);
-
-#endif

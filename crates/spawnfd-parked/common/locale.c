@@ -5,7 +5,6 @@
  * name, so a later setlocale(3) finds them in memory. The current locale stays "C" until the
  * program itself calls setlocale(3) with the environment of its request (decision record 0019).
  */
-#define _GNU_SOURCE
 #include "internal.h"
 
 #include <dirent.h>

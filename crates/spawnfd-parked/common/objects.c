@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Reads the dynamic sections of the loaded objects: the executable and its libraries. */
-#define _GNU_SOURCE
 #include "internal.h"
 
 #include <dlfcn.h>
@@ -37,7 +36,6 @@ static struct dynamic read_dynamic(const struct dl_phdr_info *object, ElfW(Sxwor
 
 static int read_executable(struct dl_phdr_info *object, size_t size, void *dynamic)
 {
-	(void)size;
 	*(struct dynamic *)dynamic = read_dynamic(object, DT_PREINIT_ARRAYSZ);
 	/* End the iteration at the first object, which is the executable. */
 	return 1;
@@ -76,8 +74,6 @@ static int has_relative_path(struct dl_phdr_info *object, size_t size, void *unu
 {
 	static const ElfW(Sxword) tags[] = {DT_RPATH, DT_RUNPATH};
 
-	(void)size;
-	(void)unused;
 	/* Skip the vDSO: its name is not empty, as the executable's is, and has no slash. The vDSO
 	 * searches no libraries, and its DT_STRTAB is not relocated, so its strings must not be
 	 * read. */
@@ -109,8 +105,6 @@ static int record_paths(struct dl_phdr_info *object, size_t size, void *unused)
 	const char *path = object->dlpi_name, *name = strrchr(path, '/');
 	char candidate[PATH_MAX];
 
-	(void)size;
-	(void)unused;
 	/* Skip this preloaded object itself. ld.so has loaded it by its path in /proc/self/fd. */
 	if (*path != '/' || !strncmp(path, "/proc/", 6))
 		return 0;

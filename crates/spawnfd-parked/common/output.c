@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Captures the output of start-up code to stdout and stderr. This output would be lost, so a
  * program that writes before it parks cannot park. */
-#define _GNU_SOURCE
 #include "internal.h"
 
 #include <fcntl.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Parks this process: it reports to its owner, waits for requests, and becomes the program that a
  * request describes. */
-#define _GNU_SOURCE
 #include "park.h"
 #include "authority.h"
 #include "internal.h"

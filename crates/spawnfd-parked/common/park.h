@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Declarations that the parts of the preloaded object share. */
-#ifndef SPAWNFD_PARK_H
-#define SPAWNFD_PARK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,6 +10,15 @@
 
 /* Marks a function that replaces the libc function of the same name. */
 #define PUBLIC __attribute__((visibility("default")))
+
+/* The function that the PUBLIC function `name` replaces: that of libc, or of another library. */
+#define REPLACED(name)                                                                             \
+	({                                                                                         \
+		static __typeof__(&name) next;                                                     \
+		if (!next)                                                                         \
+			next = (__typeof__(next))dlsym(RTLD_NEXT, #name);                          \
+		next;                                                                              \
+	})
 
 /* The program that a request asks for. */
 struct program {
@@ -149,5 +157,3 @@ void spawnfd_set_mask(uint64_t mask);
 
 /* Sets the signal dispositions that the shared page asks for. Does not set the signal mask. */
 void spawnfd_set_dispositions(const struct request *request);
-
-#endif

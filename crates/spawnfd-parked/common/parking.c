@@ -2,7 +2,6 @@
 /*
  * Reads the owner's parameters from the environment variable SPAWNFD_PARK: enum spawnfd_park_field.
  */
-#define _GNU_SOURCE
 #include "internal.h"
 
 #include <fcntl.h>

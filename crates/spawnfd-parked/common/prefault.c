@@ -5,7 +5,6 @@
  * Libraries are left out, because ld.so has already touched nearly all of their pages that small
  * programs use.
  */
-#define _GNU_SOURCE
 #include "internal.h"
 
 #include <link.h>
@@ -35,8 +34,6 @@ static int populate_segments(struct dl_phdr_info *object, size_t size, void *unu
 {
 	uintptr_t base = object->dlpi_addr, relro = 0;
 
-	(void)size;
-	(void)unused;
 	for (int i = 0; i < object->dlpi_phnum; i++)
 		if (object->dlpi_phdr[i].p_type == PT_GNU_RELRO)
 			relro = base + object->dlpi_phdr[i].p_vaddr + object->dlpi_phdr[i].p_memsz;

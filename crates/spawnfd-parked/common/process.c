@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Reads /proc/self files, and makes the kernel show the arguments of another program. */
-#define _GNU_SOURCE
 #include "internal.h"
 
 #include <errno.h>

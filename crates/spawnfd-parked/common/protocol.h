@@ -14,8 +14,7 @@
  * A comment belongs to the declaration on its line, or else to the next one. A field whose comment
  * begins with `enum spawnfd_tag` holds a member of that enum. Structs have no padding.
  */
-#ifndef SPAWNFD_PROTOCOL_H
-#define SPAWNFD_PROTOCOL_H
+#pragma once
 
 #include <stdint.h>
 
@@ -294,5 +293,3 @@ enum spawnfd_stage {
 	SPAWNFD_STAGE_CHECK = 4,  /* the index is that of the check */
 	SPAWNFD_STAGE_EXEC = 6
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Compares environment, descriptors, threads and children of this process with the state before
  * start-up code ran. If start-up code has changed one of them, the process cannot park. */
-#define _GNU_SOURCE
 #include "internal.h"
 
 #include <errno.h>

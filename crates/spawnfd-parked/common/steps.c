@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Performs the steps of a request, in the process that becomes the program. */
-#define _GNU_SOURCE
 #include "connection.h"
 #include "park.h"
 

@@ -4,7 +4,6 @@
  *
  * This object is preloaded (ld.so(8), LD_PRELOAD). It replaces functions of libc.
  */
-#define _GNU_SOURCE
 #include "internal.h"
 #include "../node/node.h"
 #include "../python/python.h"
@@ -17,8 +16,6 @@
 /* ld.so runs this constructor first (-z initfirst), even before those of libc. */
 __attribute__((constructor(101))) static void first_constructor(int argc, char **argv, char **envp)
 {
-	(void)argc;
-	(void)argv;
 	if (!environ)
 		environ = envp;
 	spawnfd_detect_parking();
@@ -59,8 +56,7 @@ PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
 			     void (*init)(void), void (*fini)(void), void (*rtld_fini)(void),
 			     void *stack_end)
 {
-	__typeof__(&__libc_start_main) original =
-		(__typeof__(original))dlsym(RTLD_NEXT, "__libc_start_main");
+	__typeof__(&__libc_start_main) original = REPLACED(__libc_start_main);
 
 	spawnfd_detect_parking();
 	original_main = main;

@@ -4,7 +4,6 @@
  * recognizes the times that Node has stored. A value's range would not suffice: in the first hours
  * after boot, V8's heap has many pairs of small numbers that look like a recent time.
  */
-#define _GNU_SOURCE
 #include "threads.h"
 
 #include <dlfcn.h>
@@ -29,11 +28,7 @@ static void record(const struct timespec *time)
 
 int spawnfd_clock_read_unrecorded(clockid_t clock, struct timespec *time)
 {
-	static int (*original)(clockid_t, struct timespec *);
-
-	if (!original)
-		original = (__typeof__(original))dlsym(RTLD_NEXT, "clock_gettime");
-	return original(clock, time);
+	return REPLACED(clock_gettime)(clock, time);
 }
 
 PUBLIC int clock_gettime(clockid_t clock, struct timespec *time)

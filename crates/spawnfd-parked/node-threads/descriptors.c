@@ -4,7 +4,6 @@
  * the epolls, eventfds and pipes. So the child replaces each by a new object of the same kind at
  * the same number. libuv needs no change, because it knows only the numbers.
  */
-#define _GNU_SOURCE
 #include "threads.h"
 
 #include <dlfcn.h>
@@ -189,7 +188,6 @@ PUBLIC int madvise(void *address, size_t length, int advice)
  * parent. They cannot be replaced, because /proc does not distinguish one ring from another. */
 PUBLIC long syscall(long number, ...)
 {
-	static long (*original)(long, long, long, long, long, long, long);
 	__builtin_va_list list;
 	long argument[6];
 
@@ -201,8 +199,6 @@ PUBLIC long syscall(long number, ...)
 	for (int i = 0; i < 6; i++)
 		argument[i] = __builtin_va_arg(list, long);
 	__builtin_va_end(list);
-	if (!original)
-		original = (__typeof__(original))dlsym(RTLD_NEXT, "syscall");
-	return original(number, argument[0], argument[1], argument[2], argument[3], argument[4],
-			argument[5]);
+	return REPLACED(syscall)(number, argument[0], argument[1], argument[2], argument[3],
+				 argument[4], argument[5]);
 }

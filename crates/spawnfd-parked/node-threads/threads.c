@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Ends threads while they wait, and recreates them when they are needed: threads.h. */
-#define _GNU_SOURCE
 #include "threads.h"
 
 #include <dlfcn.h>
@@ -81,13 +80,11 @@ static void *start(void *argument)
 PUBLIC int pthread_create(pthread_t *id, const pthread_attr_t *attributes,
 			  void *(*function)(void *), void *argument)
 {
-	static int (*original)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+	__typeof__(&pthread_create) original = REPLACED(pthread_create);
 	struct thread *thread;
 	unsigned index;
 	int error;
 
-	if (!original)
-		original = (__typeof__(original))dlsym(RTLD_NEXT, "pthread_create");
 	if (ended)
 		return original(id, attributes, function, argument);
 	index = atomic_fetch_add(&thread_count, 1);
@@ -142,7 +139,6 @@ enum { SIGNAL = 33 };
 /* Handles SIGNAL. Ends the thread by system calls, so libc still regards it as waiting. */
 static void end_thread(int number)
 {
-	(void)number;
 	syscall(SYS_set_tid_address, NULL);
 	for (;;)
 		syscall(SYS_exit, 0);

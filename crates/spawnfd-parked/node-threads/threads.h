@@ -12,8 +12,7 @@
  * Only the object for Node.js has this code: it replaces libc's condition variables. Those count
  * their waiters, and an ended thread would remain counted.
  */
-#ifndef SPAWNFD_THREADS_H
-#define SPAWNFD_THREADS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -74,5 +73,3 @@ bool spawnfd_descriptors_record(int limit);
 
 /* Replaces the recorded descriptors of a forked child by new objects. False on failure. */
 bool spawnfd_descriptors_recreate(void);
-
-#endif

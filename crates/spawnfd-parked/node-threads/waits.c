@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Replacements of the libc functions in which threads wait or wake other threads. */
-#define _GNU_SOURCE
 #include "threads.h"
 
 #include <dlfcn.h>
@@ -92,7 +91,6 @@ PUBLIC int pthread_cond_init(pthread_cond_t *cond, const pthread_condattr_t *att
 
 PUBLIC int pthread_cond_destroy(pthread_cond_t *cond)
 {
-	(void)cond;
 	return 0;
 }
 
@@ -126,12 +124,8 @@ static int wake(pthread_cond_t *cond, int count)
 
 PUBLIC int pthread_join(pthread_t thread, void **result)
 {
-	static int (*original)(pthread_t, void **);
-
-	if (!original)
-		original = (__typeof__(original))dlsym(RTLD_NEXT, "pthread_join");
 	spawnfd_before_wait();
-	return original(thread, result);
+	return REPLACED(pthread_join)(thread, result);
 }
 
 PUBLIC int pthread_cond_signal(pthread_cond_t *cond)
@@ -207,10 +201,6 @@ PUBLIC int epoll_pwait(int epoll, struct epoll_event *events, int max_events, in
 /* libuv wakes an event loop by a write to an eventfd or pipe. */
 PUBLIC ssize_t write(int fd, const void *data, size_t length)
 {
-	static ssize_t (*original)(int, const void *, size_t);
-
-	if (!original)
-		original = (__typeof__(original))dlsym(RTLD_NEXT, "write");
 	spawnfd_before_write(fd);
-	return original(fd, data, length);
+	return REPLACED(write)(fd, data, length);
 }

@@ -8,7 +8,6 @@
  * time by its value, which Node has read from the clock. If addresses of this process can have such
  * values, this code changes no times.
  */
-#define _GNU_SOURCE
 #include "node.h"
 #include "../node-threads/threads.h"
 
@@ -20,12 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A range of memory to search, as words. */
-struct region {
-	uintptr_t *begin, *end;
-};
-static struct region regions[8192];
-static size_t region_count;
+enum { MAX_REGIONS = 8192 };
+struct node_region spawnfd_node_regions[MAX_REGIONS];
+size_t spawnfd_node_region_count;
 
 /* This object's variables: the linker defines these symbols. */
 extern char __bss_start[] __attribute__((visibility("hidden")));
@@ -63,18 +59,10 @@ __attribute__((constructor)) static void record_start(void)
 
 static bool add_region(uintptr_t begin, uintptr_t end)
 {
-	if (region_count == sizeof(regions) / sizeof(*regions))
+	if (spawnfd_node_region_count == MAX_REGIONS)
 		return false;
-	regions[region_count++] = (struct region){(uintptr_t *)begin, (uintptr_t *)end};
-	return true;
-}
-
-bool spawnfd_node_region(size_t number, uint64_t **begin, uint64_t **end)
-{
-	if (number >= region_count)
-		return false;
-	*begin = (uint64_t *)regions[number].begin;
-	*end = (uint64_t *)regions[number].end;
+	spawnfd_node_regions[spawnfd_node_region_count++] =
+		(struct node_region){(uintptr_t *)begin, (uintptr_t *)end};
 	return true;
 }
 
@@ -118,7 +106,7 @@ static bool list_regions(uint64_t until, bool *ticks_are_unambiguous)
 	bool done = list && pagemap >= 0;
 
 	*ticks_are_unambiguous = true;
-	region_count = 0;
+	spawnfd_node_region_count = 0;
 	while (done && fgets(line, sizeof(line), list)) {
 		bool is_own_data;
 
@@ -138,14 +126,14 @@ static bool list_regions(uint64_t until, bool *ticks_are_unambiguous)
 		fclose(list);
 	if (pagemap >= 0)
 		close(pagemap);
-	return done && region_count;
+	return done && spawnfd_node_region_count;
 }
 
 static bool is_readable(uintptr_t address, size_t length)
 {
-	for (size_t i = 0; i < region_count; i++)
-		if (address >= (uintptr_t)regions[i].begin &&
-		    address + length <= (uintptr_t)regions[i].end)
+	for (size_t i = 0; i < spawnfd_node_region_count; i++)
+		if (address >= (uintptr_t)spawnfd_node_regions[i].begin &&
+		    address + length <= (uintptr_t)spawnfd_node_regions[i].end)
 			return true;
 	return false;
 }
@@ -188,20 +176,18 @@ static bool find_strings(const struct node_markers *markers, struct node_locatio
 	       script = strlen(markers->script);
 	bool overflow = false;
 
-	for (size_t i = 0; i < region_count; i++) {
-		for (uintptr_t *word = regions[i].begin; word + 3 < regions[i].end; word++) {
-			struct node_string *string = (void *)word;
+	EACH_WORD(word, 4) {
+		struct node_string *string = (void *)word;
 
-			if (word[0] == (uintptr_t)markers->title && word[1] == name &&
-			    word[2] == markers->title_size)
-				locations->title = (void *)word;
-			else if (is_copy(word, markers->name, name))
-				ADD(names, *name_count, string);
-			else if (is_copy(word, markers->code, code))
-				ADD(locations->code, locations->code_count, string);
-			else if (is_copy(word, markers->script, script))
-				ADD(locations->script, locations->script_count, string);
-		}
+		if (word[0] == (uintptr_t)markers->title && word[1] == name &&
+		    word[2] == markers->title_size)
+			locations->title = (void *)word;
+		else if (is_copy(word, markers->name, name))
+			ADD(names, *name_count, string);
+		else if (is_copy(word, markers->code, code))
+			ADD(locations->code, locations->code_count, string);
+		else if (is_copy(word, markers->script, script))
+			ADD(locations->script, locations->script_count, string);
 	}
 	return !overflow;
 }
@@ -212,21 +198,18 @@ static bool find_vectors(const struct node_markers *markers, struct node_locatio
 {
 	bool overflow = false;
 
-	for (size_t i = 0; i < region_count; i++) {
-		for (uintptr_t *word = regions[i].begin; word + 3 < regions[i].end; word++) {
-			struct node_vector *vector = (void *)word;
-			size_t n = 0;
+	EACH_WORD(word, 4) {
+		struct node_vector *vector = (void *)word;
+		size_t n = 0;
 
-			while (n < name_count && vector->begin != names[n])
-				n++;
-			if (n == name_count || vector->end < vector->begin ||
-			    vector->limit < vector->end)
-				continue;
-			if (vector->end - vector->begin == markers->operands)
-				ADD(locations->operands, locations->operand_count, vector);
-			else if (vector->end - vector->begin == markers->arguments)
-				ADD(locations->arguments, locations->argument_count, vector);
-		}
+		while (n < name_count && vector->begin != names[n])
+			n++;
+		if (n == name_count || vector->end < vector->begin || vector->limit < vector->end)
+			continue;
+		if (vector->end - vector->begin == markers->operands)
+			ADD(locations->operands, locations->operand_count, vector);
+		else if (vector->end - vector->begin == markers->arguments)
+			ADD(locations->arguments, locations->argument_count, vector);
 	}
 	return !overflow;
 }
@@ -240,24 +223,20 @@ static struct node_stdio *find_stdio(void)
 	for (int fd = 0; fd < 3; fd++)
 		if (fstat(fd, &now[fd]))
 			return NULL;
-	for (size_t i = 0; i < region_count; i++) {
-		uintptr_t *end = regions[i].end - 3 * sizeof(struct node_stdio) / sizeof(uintptr_t);
+	EACH_WORD(word, 3 * sizeof(struct node_stdio) / sizeof(uintptr_t)) {
+		struct node_stdio *all = (void *)word;
+		int fd = 0;
 
-		for (uintptr_t *word = regions[i].begin; word <= end; word++) {
-			struct node_stdio *all = (void *)word;
-			int fd = 0;
-
-			while (fd < 3 && all[fd].stat.st_ino == now[fd].st_ino &&
-			       all[fd].stat.st_dev == now[fd].st_dev &&
-			       all[fd].stat.st_mode == now[fd].st_mode &&
-			       all[fd].flags == fcntl(fd, F_GETFL))
-				fd++;
-			if (fd < 3)
-				continue;
-			if (found)
-				return NULL;
-			found = all;
-		}
+		while (fd < 3 && all[fd].stat.st_ino == now[fd].st_ino &&
+		       all[fd].stat.st_dev == now[fd].st_dev &&
+		       all[fd].stat.st_mode == now[fd].st_mode &&
+		       all[fd].flags == fcntl(fd, F_GETFL))
+			fd++;
+		if (fd < 3)
+			continue;
+		if (found)
+			return NULL;
+		found = all;
 	}
 	return found;
 }
@@ -294,29 +273,27 @@ const char *spawnfd_node_find_times(struct node_locations *locations)
 	locations->date = date();
 	if (!list_regions(locations->tick, &unambiguous))
 		return "the memory map";
-	for (size_t i = 0; unambiguous && i < region_count; i++) {
-		for (uintptr_t *word = regions[i].begin; word < regions[i].end; word++) {
-			double number;
+	if (!unambiguous)
+		return NULL;
+	EACH_WORD(word, 1) {
+		double number;
 
-			memcpy(&number, word, sizeof(number));
-			if (is_tick(*word, locations))
-				ADD(locations->ticks, locations->tick_count, (uint64_t *)word);
-			else if (is_tick_double(number, locations))
-				ADD(locations->tick_doubles, locations->tick_double_count,
-				    (double *)word);
-			else if (is_date(number, locations))
-				ADD(locations->dates, locations->date_count, (double *)word);
-		}
+		memcpy(&number, word, sizeof(number));
+		if (is_tick(*word, locations))
+			ADD(locations->ticks, locations->tick_count, (uint64_t *)word);
+		else if (is_tick_double(number, locations))
+			ADD(locations->tick_doubles, locations->tick_double_count, (double *)word);
+		else if (is_date(number, locations))
+			ADD(locations->dates, locations->date_count, (double *)word);
 	}
 	return overflow ? "too many timestamps" : NULL;
 }
 
 void *spawnfd_node_find_object(const void *first_word)
 {
-	for (size_t i = 0; i < region_count; i++)
-		for (uintptr_t *word = regions[i].begin; word < regions[i].end; word++)
-			if (*word == (uintptr_t)first_word)
-				return word;
+	EACH_WORD(word, 1)
+		if (*word == (uintptr_t)first_word)
+			return word;
 	return NULL;
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The flags with which a Node process can park. */
-#define _GNU_SOURCE
 #include "node.h"
 
 #include <stdlib.h>

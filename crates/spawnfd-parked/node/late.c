@@ -4,7 +4,6 @@
  * with the same arguments that Node's internal modules get. It uses functions of V8 and Node that
  * the executable exports for add-ons.
  */
-#define _GNU_SOURCE
 #include "../node-threads/threads.h"
 #include "node.h"
 
@@ -80,24 +79,18 @@ static bool find_symbols(void)
 {
 	bool found = true;
 
-#define FIND(result, name, arguments, symbol)                                                      \
-	api.name = (__typeof__(api.name))dlsym(RTLD_DEFAULT, symbol);                              \
-	found = found && api.name;
+#define LOOK_UP(name, symbol) (api.name = (__typeof__(api.name))dlsym(RTLD_DEFAULT, symbol))
+#define FIND(result, name, arguments, symbol) found = LOOK_UP(name, symbol) && found;
 	SYMBOLS(FIND)
 #undef FIND
-	api.function = (__typeof__(api.function))dlsym(
-		RTLD_DEFAULT,
-		"_ZN2v88Function3NewENS_5LocalINS_7ContextEEEPFvRKNS_20FunctionCallbackInfoINS_"
-		"5ValueEEEENS1_IS5_EEiNS_19ConstructorBehaviorENS_14SideEffectTypeE");
-	if (!api.function)
-		api.function = (__typeof__(api.function))dlsym(
-			RTLD_DEFAULT, "_ZN2v88Function3NewENS_5LocalINS_7ContextEEEPFvRKNS_"
-				      "20FunctionCallbackInfoINS_5ValueEEEENS1_INS_4DataEEEiNS_"
-				      "19ConstructorBehaviorENS_14SideEffectTypeE");
-	api.open_handles = (__typeof__(api.open_handles))dlsym(
-		RTLD_DEFAULT, "_ZN2v811HandleScopeC1EPNS_7IsolateE");
-	api.close_handles =
-		(__typeof__(api.close_handles))dlsym(RTLD_DEFAULT, "_ZN2v811HandleScopeD1Ev");
+	if (!LOOK_UP(function, "_ZN2v88Function3NewENS_5LocalINS_7ContextEEEPFvRKNS_"
+			       "20FunctionCallbackInfoINS_5ValueEEEENS1_IS5_EEiNS_"
+			       "19ConstructorBehaviorENS_14SideEffectTypeE"))
+		LOOK_UP(function, "_ZN2v88Function3NewENS_5LocalINS_7ContextEEEPFvRKNS_"
+				  "20FunctionCallbackInfoINS_5ValueEEEENS1_INS_4DataEEEiNS_"
+				  "19ConstructorBehaviorENS_14SideEffectTypeE");
+	LOOK_UP(open_handles, "_ZN2v811HandleScopeC1EPNS_7IsolateE");
+	LOOK_UP(close_handles, "_ZN2v811HandleScopeD1Ev");
 	return found && api.function;
 }
 
@@ -126,7 +119,6 @@ static struct {
 
 static int count_loaded_objects(struct dl_phdr_info *info, size_t size, void *count)
 {
-	(void)size;
 	*(unsigned long long *)count = info->dlpi_adds;
 	return 1;
 }
@@ -149,7 +141,6 @@ static void exit_early(void *unused)
 {
 	unsigned long long objects = 0;
 
-	(void)unused;
 	dl_iterate_phdr(count_loaded_objects, &objects);
 	/* Return if there are new add-ons or threads. Also return if JavaScript has called
 	 * process.reallyExit(), because that call has its own exit code. */
@@ -193,7 +184,6 @@ static void redirect_output(const void *info)
 {
 	int ends[2];
 
-	(void)info;
 	standard_output = fcntl(1, F_DUPFD_CLOEXEC, FIRST_TEMPORARY);
 	if (standard_output < 0 || pipe2(ends, O_CLOEXEC) || dup3(ends[1], 1, O_CLOEXEC) < 0)
 		spawnfd_cannot_park("descriptors");
@@ -204,7 +194,6 @@ static void redirect_output(const void *info)
 /* Runs the event loop once, so that it closes closing handles, and restores standard output. */
 static void restore_output(const void *info)
 {
-	(void)info;
 	api.uv_run(api.uv_loop(), NO_WAIT);
 	dup3(standard_output, 1, O_CLOEXEC);
 	close(standard_output);
@@ -213,13 +202,11 @@ static void restore_output(const void *info)
 
 static void unmap_files(const void *info)
 {
-	(void)info;
 	spawnfd_node_unmap_files();
 }
 
 static void call_park(const void *info)
 {
-	(void)info;
 	park_process();
 }
 

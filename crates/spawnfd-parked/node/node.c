@@ -14,7 +14,6 @@
  * instead of arguments: random strings that occur nowhere else. find.c finds each copy of a marker.
  * If find.c does not find all copies where it expects them, Node does not park.
  */
-#define _GNU_SOURCE
 #include "node.h"
 #include "../node-threads/threads.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Declarations that the files of the Node.js adapter share. */
-#ifndef SPAWNFD_NODE_H
-#define SPAWNFD_NODE_H
+#pragma once
 
 #include "../common/park.h"
 
@@ -87,8 +86,18 @@ const char *spawnfd_node_find(const struct node_markers *markers, struct node_lo
 /* Finds recorded times. Returns NULL, or what went wrong. */
 const char *spawnfd_node_find_times(struct node_locations *locations);
 
-/* The memory region of this number in the last search; false if there are fewer regions. */
-bool spawnfd_node_region(size_t number, uint64_t **begin, uint64_t **end);
+/* The ranges of memory that the last search covered. */
+struct node_region {
+	uintptr_t *begin, *end;
+};
+extern struct node_region spawnfd_node_regions[];
+extern size_t spawnfd_node_region_count;
+
+/* Goes through all words of these ranges that are the first of `count` words. */
+#define EACH_WORD(word, count)                                                                     \
+	for (size_t region = 0; region < spawnfd_node_region_count; region++)                      \
+		for (uintptr_t *word = spawnfd_node_regions[region].begin;                         \
+		     word + (count) <= spawnfd_node_regions[region].end; word++)
 
 /* Finds V8's random number generators in the searched regions. Returns NULL, or what is missing. */
 const char *spawnfd_node_find_generators(void);
@@ -117,5 +126,3 @@ void spawnfd_node_unmap_files(void);
  */
 void spawnfd_node_replace(const struct node_locations *locations, const struct program *program,
 			  int first, bool has_code);
-
-#endif

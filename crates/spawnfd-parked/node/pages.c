@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Unmaps pages of files before the process parks. Each mapped page costs time at exit. */
-#define _GNU_SOURCE
 #include "node.h"
 
 #include <fcntl.h>

@@ -6,7 +6,6 @@
  * A generator has three words: its initial seed, and two words of state. The seed and the number of
  * steps determine the state, so the words of a generator are recognizable in memory.
  */
-#define _GNU_SOURCE
 #include "node.h"
 
 #include <errno.h>
@@ -58,16 +57,13 @@ static bool is_generator(const struct generator *candidate)
 
 const char *spawnfd_node_find_generators(void)
 {
-	uint64_t *begin, *end;
-
-	for (size_t i = 0; spawnfd_node_region(i, &begin, &end); i++)
-		for (uint64_t *word = begin; word + 3 <= end; word++) {
-			if (!is_generator((void *)word))
-				continue;
-			if (generator_count == MAX_GENERATORS)
-				return "too many random number generators";
-			generators[generator_count++] = (void *)word;
-		}
+	EACH_WORD(word, 3) {
+		if (!is_generator((void *)word))
+			continue;
+		if (generator_count == MAX_GENERATORS)
+			return "too many random number generators";
+		generators[generator_count++] = (void *)word;
+	}
 	return generator_count ? NULL : "the random number generator";
 }
 

@@ -21,62 +21,51 @@ ENCODING, ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 ALL = object()  # an element of looked_up: start-up code has enumerated the variables
 
 
-class Recorder(dict):
-    """posix.environ during start-up: records the names of the variables that code looks up."""
+def noting(method, note):
+    """Returns a method of a collection that first calls `note` with the arguments of the method."""
 
-    __slots__ = ()
+    def noted(self, *arguments, **options):
+        note(self, *arguments)
+        return method(self, *arguments, **options)
 
-    def __getitem__(self, key):
-        looked_up.add(key)
-        return dict.__getitem__(self, key)
+    return noted
 
-    def __setitem__(self, key, value):
-        looked_up.add(key)
-        dict.__setitem__(self, key, value)
 
-    def __delitem__(self, key):
-        looked_up.add(key)
-        dict.__delitem__(self, key)
+def note_key(variables, key, *_):
+    looked_up.add(key)
 
-    def __contains__(self, key):
-        looked_up.add(key)
-        return dict.__contains__(self, key)
 
-    def get(self, key, default=None):
-        looked_up.add(key)
-        return dict.get(self, key, default)
+def note_all(variables):
+    looked_up.add(ALL)
 
-    def __iter__(self):
-        looked_up.add(ALL)
-        return dict.__iter__(self)
 
-    def keys(self):
-        looked_up.add(ALL)
-        return dict.keys(self)
-
-    def values(self):
-        looked_up.add(ALL)
-        return dict.values(self)
-
-    def items(self):
-        looked_up.add(ALL)
-        return dict.items(self)
+# posix.environ during start-up: records the names of the variables that code looks up.
+Recorder = type(
+    "Recorder",
+    (dict,),
+    {
+        "__slots__": (),
+        **{
+            name: noting(getattr(dict, name), note_key)
+            for name in ("__getitem__", "__setitem__", "__delitem__", "__contains__", "get")
+        },
+        **{
+            name: noting(getattr(dict, name), note_all)
+            for name in ("__iter__", "keys", "values", "items")
+        },
+    },
+)
 
 
 def record():
     posix.environ = Recorder(posix.environ)
 
 
-def recording(method):
-    """Returns a method of `list` that records the use of the list in its attribute `is_used`."""
-
-    def recorded(self, *arguments, **options):
-        self.is_used = True
-        return method(self, *arguments, **options)
-
-    return recorded
+def note_use(used, *_):
+    used.is_used = True
 
 
+# A list that records its use in its attribute `is_used`.
 UNRECORDED = ("__new__", "__init__", "__getattribute__", "__sizeof__", "__class_getitem__")
 RecordedList = type(
     "RecordedList",
@@ -84,7 +73,7 @@ RecordedList = type(
     {
         "is_used": False,
         **{
-            name: recording(method)
+            name: noting(method, note_use)
             for name, method in vars(list).items()
             if callable(method) and name not in UNRECORDED
         },

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Finds the symbols and the configuration of CPython in this process. */
-#define _GNU_SOURCE
 #include "cpython.h"
 
 #include <dlfcn.h>
@@ -58,7 +57,6 @@ static int search_object(struct dl_phdr_info *object, size_t size, void *wanted)
 	const struct result *result = wanted;
 	bool has_function = false;
 
-	(void)size;
 	for (int i = 0; i < object->dlpi_phnum; i++) {
 		const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
 		const char *begin = (const char *)object->dlpi_addr + segment->p_vaddr;

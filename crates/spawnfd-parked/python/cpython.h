@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The parts of CPython that this adapter uses: symbols by name, and public structures. */
-#ifndef SPAWNFD_CPYTHON_H
-#define SPAWNFD_CPYTHON_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -204,5 +203,3 @@ static inline bool spawnfd_python_sets_signal(const struct startup *startup, int
 /* Prepares the interpreter for `program`. False if a cold start of `program` would use another
  * interpreter, or if this parked interpreter cannot run `program`. */
 bool spawnfd_python_resume(struct startup *startup, const struct program *program);
-
-#endif

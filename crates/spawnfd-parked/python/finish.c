@@ -10,7 +10,6 @@
  * Py_FinalizeEx(). In case of doubt sigaction() returns normally, and CPython destroys the objects
  * (decision record 0017).
  */
-#define _GNU_SOURCE
 #include "finish.h"
 
 #include <dlfcn.h>
@@ -105,7 +104,6 @@ static int audit(const char *event, object *arguments, void *unused)
 		"cpython.PyInterpreterState_New",
 	};
 
-	(void)unused;
 	if (before_first_import) {
 		void (*call)(void) = before_first_import;
 

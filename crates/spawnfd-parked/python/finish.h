@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Skips CPython's finalization at the end of a program if the finalization has no visible effect:
  * finish.c. */
-#ifndef SPAWNFD_FINISH_H
-#define SPAWNFD_FINISH_H
+#pragma once
 
 #include "cpython.h"
 
@@ -41,5 +40,3 @@ _Noreturn void spawnfd_return_to(const struct caller *caller);
 /* Whether the CPU compares return addresses with a shadow stack. spawnfd_return_to() does not
  * unwind a shadow stack. */
 bool spawnfd_has_shadow_stack(void);
-
-#endif

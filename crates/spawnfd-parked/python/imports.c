@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Records the files that the modules of an entry point read during their import. Also detects that
  * they read the working directory. */
-#define _GNU_SOURCE
 #include "cpython.h"
 
 #include <fcntl.h>

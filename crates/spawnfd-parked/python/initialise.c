@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* CPython's initialisation, up to where the process parks. */
-#define _GNU_SOURCE
 #include "finish.h"
 
 #include <fcntl.h>

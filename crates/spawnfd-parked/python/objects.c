@@ -7,7 +7,6 @@
  * for each of its three generations. This code reads every object and writes to none: in a forked
  * process, a changed reference count would make the kernel copy the page.
  */
-#define _GNU_SOURCE
 #include "finish.h"
 
 #include <stdint.h>

@@ -8,7 +8,6 @@
  * start-up read from the process: os.environ, the standard streams, signal handlers. Py_RunMain()
  * runs the program. cpython.c looks up CPython's functions by name.
  */
-#define _GNU_SOURCE
 #include "cpython.h"
 #include "python.h"
 
@@ -32,8 +31,6 @@ int spawnfd_python_main(int argc, char **argv, char **envp, int (*original)(int,
 	const struct program *program;
 	sigset_t all;
 
-	(void)envp;
-	(void)original;
 	/* Signals that arrive before parking are not meant for the program. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);

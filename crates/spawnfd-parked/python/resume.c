@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Gives a parked CPython the command line, environment and signals of a program. */
-#define _GNU_SOURCE
 #include "finish.h"
 
 #include <limits.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The code that depends on the architecture (psABI, 3.2.1). Another architecture needs one more
  * file like this. */
-#define _GNU_SOURCE
 #include "finish.h"
 
 #ifdef __x86_64__

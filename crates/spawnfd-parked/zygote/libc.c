@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The libc functions that the zygote and its files from common/ call. Most are system calls. */
-#define _GNU_SOURCE
 #include "zygote.h"
 
 #include <errno.h>

@@ -12,7 +12,6 @@
  * The zygote inherits the descriptors of enum spawnfd_zygote. It has no libc, because libc's
  * start-up would cost more than the exec.
  */
-#define _GNU_SOURCE
 #include "authority.h"
 #include "connection.h"
 #include "park.h"

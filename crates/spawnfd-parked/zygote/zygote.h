@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Declarations that the files of the zygote share. */
-#ifndef SPAWNFD_ZYGOTE_H
-#define SPAWNFD_ZYGOTE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -10,5 +9,3 @@ void spawnfd_zygote(int argc, char **argv);
 
 /* Makes a system call. Returns its result, or a negative errno. */
 long spawnfd_raw_syscall(long number, const long arguments[6]);
-
-#endif

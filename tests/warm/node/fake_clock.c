@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Replaces libc's clock_gettime() by a clock that stands still until the test advances it. */
-#define _GNU_SOURCE
 #include <stdint.h>
 #include <time.h>
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Stores times in memory, and checks which of them find.c recognizes and replaces. Reads the clock
  * of fake_clock.c. */
-#define _GNU_SOURCE
 #include "node.h"
 
 #include <assert.h>

@@ -20,7 +20,7 @@ UPTIMES = {"an hour": 3600 * 10**9, "104 days": 2**53 + 1, "a year": 365 * 86400
 def test_only_times_read_from_the_clock_are_replaced(uptime: str, tmp_path: Path) -> None:
     """The program has a clock of its own, because the rounding of stored times depends on uptime."""
     clock, program = tmp_path / "libfakeclock.so", tmp_path / "find_times"
-    command = ["cc", "-std=c11", "-O1", "-Wall", "-Wextra"]
+    command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra"]
     first = f"-DFIRST_TIME=UINT64_C({UPTIMES[uptime]})"
     library = [*command, "-shared", "-fPIC", first, "-o", clock, HERE / "fake_clock.c"]
     subprocess.run(library, check=True, timeout=TIMEOUT)

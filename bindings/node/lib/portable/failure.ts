@@ -22,7 +22,7 @@ function isDirectory(path: string): boolean {
 /** The failure of a start, from the error of child_process. */
 export function startFailure(error: NodeJS.ErrnoException, { program, cwd }: Request): NativeFailure {
   const { code = 'EINVAL', syscall = 'spawn' } = error;
-  if (cwd !== undefined && ['ENOENT', 'ENOTDIR'].includes(code) && !isDirectory(cwd)) {
+  if (cwd !== null && ['ENOENT', 'ENOTDIR'].includes(code) && !isDirectory(cwd)) {
     return failure(code, 'cwd', syscall, `no such directory: ${cwd}`);
   }
   const isPath = /[/\\]/.test(program);

@@ -15,26 +15,6 @@ import { data, duration, wrong } from './values';
 /** The number of bytes of events that may always be pending. */
 const SMALLEST_WINDOW = 1 << 16;
 
-/** The caller that waits for a state, if there is one, or whether the state has changed since the last wait. */
-class Wait {
-  #hasChanged = false;
-  #caller: { queue: PortableQueue; key: number } | undefined;
-
-  begin(queue: PortableQueue, key: number): void {
-    this.#caller = { queue, key };
-    if (this.#hasChanged) {
-      this.fire();
-    }
-  }
-
-  fire(): void {
-    const caller = this.#caller;
-    this.#caller = undefined;
-    this.#hasChanged = caller === undefined;
-    caller?.queue.push(caller.key, null);
-  }
-}
-
 interface Pending {
   stream: StreamName;
   bytes: Buffer;
@@ -45,11 +25,8 @@ export class PortableJob implements NativeJob {
   readonly #grace: number;
   readonly #window: number;
   readonly #hasInput: boolean;
-  readonly #waits: Record<Awaited, Wait> = {
-    [Awaited.Result]: new Wait(),
-    [Awaited.Event]: new Wait(),
-    [Awaited.Writable]: new Wait(),
-  };
+  /** How to answer the callers that wait. No state changes between a caller's check of it and its wait. */
+  readonly #waits = new Map<Awaited, () => void>();
   readonly #latest: Ring;
   #seen = 0;
   #result: PortableResult | null = null;
@@ -70,7 +47,7 @@ export class PortableJob implements NativeJob {
     this.#latest = new Ring(request.window);
     this.#hasInput = request.stdin === 'stream';
     for (const event of ['drain', 'close', 'error']) {
-      program.stdin?.on(event, () => this.#waits[Awaited.Writable].fire());
+      program.stdin?.on(event, () => this.#answer(Awaited.Writable));
     }
     for (const event of ['close', 'error']) {
       program.stdin?.on(event, () => (this.#isInputClosed = true));
@@ -90,7 +67,7 @@ export class PortableJob implements NativeJob {
     if (this.#pendingBytes > this.#window) {
       this.#limitPending();
     }
-    this.#waits[Awaited.Event].fire();
+    this.#answer(Awaited.Event);
   }
 
   #limitPending(): void {
@@ -108,11 +85,18 @@ export class PortableJob implements NativeJob {
 
   end(result: PortableResult): void {
     this.#result = result;
-    Object.values(this.#waits).forEach((wait) => wait.fire());
+    [Awaited.Result, Awaited.Event, Awaited.Writable].forEach((awaited) => this.#answer(awaited));
   }
 
   wait(queue: PortableQueue, key: number, awaited: Awaited): void {
-    this.#waits[awaited].begin(queue, key);
+    this.#waits.set(awaited, () => queue.push(key, null));
+  }
+
+  /** Answers the caller that waits for a state, if there is one. */
+  #answer(awaited: Awaited): void {
+    const answer = this.#waits.get(awaited);
+    this.#waits.delete(awaited);
+    answer?.();
   }
 
   result(): PortableResult | null {

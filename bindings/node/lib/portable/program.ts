@@ -23,19 +23,22 @@ export type StreamName = 'stdout' | 'stderr';
 /** How a run ended. A worker can send a copy of it. */
 export interface Ended {
   program: string;
-  code: number | null;
-  signal: number | null;
-  stop: string;
   /** The value of the option that ended the run. */
   bound: number | null;
   captured: [Captured, Captured];
-  seen: number;
-  wall: number;
-  isCut: boolean;
-  leftovers: { pid: number; name: string; fate: string }[];
-  leftoversUnknown: boolean;
-  inputRefused: boolean;
   spilled: Spilled | null;
+  /** Fields of the result. */
+  fields: {
+    code: number | null;
+    signal: number | null;
+    stop: string;
+    wall_seconds: number;
+    seen_bytes: number;
+    input_refused: boolean;
+    leftovers: { pid: number; name: string; fate: string }[];
+    leftovers_unknown: boolean;
+    drain: string;
+  };
 }
 
 /** Calls of the one that has started a program. */
@@ -73,9 +76,9 @@ export function launch(request: Request, limiter: PortableLimiter | null, observ
     let child: ChildProcess;
     try {
       child = spawn(request.program, request.args, {
-        cwd: request.cwd,
+        cwd: request.cwd ?? undefined,
         env: request.env,
-        argv0: request.arg0,
+        argv0: request.arg0 ?? undefined,
         stdio: stdio(request),
         // A session and a process group of its own.
         detached: !isWindows,
@@ -328,18 +331,20 @@ export class Program {
     const { program, marker } = this.#request;
     this.#observer.ended({
       program,
-      code: this.#status?.code ?? null,
-      signal: this.#status?.signal ?? null,
-      stop: this.#stop?.reason ?? 'exited',
       bound: this.#stop?.bound ?? null,
       captured: [this.#kept[0].finish(marker), this.#kept[1].finish(marker)],
-      seen: this.#seen,
-      wall,
-      isCut,
-      leftovers: this.#status ? [] : [{ pid: this.pid, name: program, fate: 'uninterruptible' }],
-      leftoversUnknown: hasLeftovers || isWindows,
-      inputRefused,
       spilled: this.#spill?.finish() ?? null,
+      fields: {
+        code: this.#status?.code ?? null,
+        signal: this.#status?.signal ?? null,
+        stop: this.#stop?.reason ?? 'exited',
+        wall_seconds: wall / 1000,
+        seen_bytes: this.#seen,
+        input_refused: inputRefused,
+        leftovers: this.#status ? [] : [{ pid: this.pid, name: program, fate: 'uninterruptible' }],
+        leftovers_unknown: hasLeftovers || isWindows,
+        drain: isCut ? 'cut: ?' : 'eof',
+      },
     });
   }
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Checks the arguments of a call, with the texts of src/request.rs.
 
-import { isUtf8 } from 'node:buffer';
 import { Unsupported } from '../errors';
 import type { Given, NativeArgv } from '../native';
 import { PortableEnv } from './env';
 import { PortableLimiter } from './limiter';
 import { OPTIONS, type OptionSpec } from './options';
-import { data, object, optionValue, shown, wrong } from './values';
+import { object, optionValue, shown, text, wrong } from './values';
 
 export interface SpillOptions {
   maxBytes: number;
@@ -19,8 +18,8 @@ export interface SpillOptions {
 export interface Request {
   program: string;
   args: string[];
-  arg0: string | undefined;
-  cwd: string | undefined;
+  arg0: string | null;
+  cwd: string | null;
   env: Record<string, string>;
   stdin: string | number;
   stdout: string | number;
@@ -39,17 +38,6 @@ export interface Request {
 }
 
 type Call = 'run' | 'start';
-
-function text(value: unknown, name: string): string {
-  const bytes = data(value, name);
-  if (!isUtf8(bytes)) {
-    throw new Unsupported(`${name} that is not UTF-8`);
-  }
-  if (bytes.includes(0)) {
-    throw wrong(`${name} contains a NUL byte`);
-  }
-  return bytes.toString();
-}
 
 function snakeCase(name: string): string {
   return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
@@ -77,14 +65,6 @@ function find(name: string, call: Call): OptionSpec {
   throw wrong(`unexpected option ${JSON.stringify(name)}${INSTEAD[name] ?? other}`);
 }
 
-/** The fields of an option that is an object, by their name. */
-function fields(name: string, value: unknown, call: Call): Record<string, unknown> {
-  const given = Object.entries(object(value, name, 'an object')).filter(([, field]) => field !== undefined);
-  return Object.fromEntries(
-    given.map(([field, value]) => [field, optionValue(find(`${name}.${field}`, call), `${name}.${field}`, value)]),
-  );
-}
-
 function checkedValue(option: OptionSpec, value: unknown, call: Call): unknown {
   const { name } = option;
   if (value === null && option.kind === 'Object') {
@@ -92,7 +72,7 @@ function checkedValue(option: OptionSpec, value: unknown, call: Call): unknown {
   }
   switch (name) {
     case 'env':
-      return value === null ? null : value instanceof PortableEnv ? value : new PortableEnv(value);
+      return value instanceof PortableEnv ? value : new PortableEnv(value);
     case 'limiter':
       if (!(value instanceof PortableLimiter)) {
         throw wrong(`limiter must be a Limiter, got ${shown(value)}`);
@@ -100,10 +80,22 @@ function checkedValue(option: OptionSpec, value: unknown, call: Call): unknown {
       return value;
     case 'limits':
     case 'spill':
-      return fields(name, value, call);
+      return checkedValues(object(value, name, 'an object'), call, `${name}.`);
     default:
       return optionValue(option, name, value);
   }
+}
+
+/** The values of the options whose names begin with `prefix`: those that the caller gives, or else the defaults. */
+function checkedValues(given: Given, call: Call, prefix = ''): Given {
+  const options = OPTIONS.filter(({ name, calls }) => calls.includes(call) && name.startsWith(prefix));
+  const values: Given = Object.fromEntries(options.map((option) => [option.name.slice(prefix.length), option.default]));
+  for (const [name, value] of Object.entries(given)) {
+    if (value !== undefined) {
+      values[name] = checkedValue(find(`${prefix}${name}`, call), value, call);
+    }
+  }
+  return values;
 }
 
 /** The options that work only with the native half, unless they have one of these values. */
@@ -125,10 +117,6 @@ function checkSupported(name: string, value: unknown): void {
   }
 }
 
-function defaults(call: Call): Given {
-  return Object.fromEntries(OPTIONS.filter(({ calls }) => calls.includes(call)).map((each) => [each.name, each.default]));
-}
-
 /** The checked arguments of a call. The limiter stays in the calling thread. */
 export interface CheckedCall {
   request: Request;
@@ -144,43 +132,18 @@ export function checkedRequest(argv: NativeArgv, given: Given, call: Call): Chec
   if (program === '') {
     throw wrong('argv[0] must not be empty; it names the program');
   }
-  const values: Given = {};
-  for (const [name, value] of Object.entries(given)) {
-    if (value !== undefined) {
-      values[name] = checkedValue(find(name, call), value, call);
-    }
-  }
-  if (values.input != null && values.stdin != null) {
+  const { env, limiter, ...values } = checkedValues(given, call);
+  if (values.input !== null && values.stdin !== 'null') {
     throw wrong('input cannot be combined with stdin');
   }
-  if (/[\n\r\0]/.test((values.marker as string | undefined) ?? '')) {
+  if (/[\n\r\0]/.test((values.marker as string | null) ?? '')) {
     throw wrong('the marker must not contain a line break or a NUL character');
   }
   for (const [name, value] of Object.entries(values)) {
     checkSupported(name, value);
   }
-  const path = (value: unknown, name: string): string | undefined => (value == null ? undefined : text(value, name));
-  const all = { ...defaults(call), ...values };
-  const spilled = values.spill as Record<string, unknown> | null | undefined;
-  const spill = spilled && {
-    maxBytes: all['spill.maxBytes'],
-    persist: all['spill.persist'],
-    ...spilled,
-    dir: path(spilled.dir, 'spill.dir') ?? null,
-  };
-  const request = {
-    ...all,
-    program,
-    args,
-    arg0: path(values.arg0, 'arg0'),
-    cwd: path(values.cwd, 'cwd'),
-    // The environment of this moment: a limiter may delay the start.
-    env: ((values.env as PortableEnv | null | undefined) ?? new PortableEnv(null)).toObject(),
-    stdin: values.stdin ?? 'null',
-    stdout: values.stdout ?? 'capture',
-    stderr: values.stderr ?? 'separate',
-    spill: spill ?? null,
-    limiter: null,
-  } as unknown as Request;
-  return { request, limiter: (values.limiter as PortableLimiter | null | undefined) ?? null };
+  // The environment of this moment: a limiter may delay the start.
+  const variables = ((env as PortableEnv | null) ?? new PortableEnv(null)).toObject();
+  const request = { ...values, program, args, env: variables } as unknown as Request;
+  return { request, limiter: limiter as PortableLimiter | null };
 }

@@ -21,15 +21,6 @@ export class PortableResult implements NativeResult {
     }
   }
 
-  get code(): number | null {
-    return this.#ended.code;
-  }
-  get signal(): number | null {
-    return this.#ended.signal;
-  }
-  get stop(): string {
-    return this.#ended.stop;
-  }
   get stdout(): Buffer {
     return bytesOf(this.#captured(false));
   }
@@ -49,47 +40,43 @@ export class PortableResult implements NativeResult {
     return Buffer.from(isTail ? tail : head);
   }
 
-  fields(): Record<string, unknown> {
-    return { ...this.details(), stdout: this.text(false), stderr: this.text(true) };
+  fields(): string {
+    return JSON.stringify({ ...this.#details, stdout: this.text(false), stderr: this.text(true) });
   }
 
-  details(): Record<string, unknown> {
-    const { code, signal, stop, captured, seen, wall, spilled } = this.#ended;
+  details(): string {
+    return JSON.stringify(this.#details);
+  }
+
+  get #details(): Record<string, unknown> {
+    const { fields, captured, spilled } = this.#ended;
     const [stdout, stderr] = captured.map(({ head, omitted }) => ({
       bytes: omitted,
       offset: omitted > 0 ? head.length : 0,
     }));
     return {
-      ok: stop === 'exited' && code === 0,
-      code,
-      signal,
-      stop,
+      ok: fields.stop === 'exited' && fields.code === 0,
+      ...fields,
       started: 'child_process',
-      wall_seconds: wall / 1000,
       // child_process does not report the resources of one child.
       cpu_seconds: 0,
       max_rss_bytes: 0,
       omitted_bytes: stdout!.bytes + stderr!.bytes,
       omitted: { stdout, stderr },
-      seen_bytes: seen,
       spill_path: spilled?.path ?? null,
       ...(spilled && {
         spilled: { bytes: spilled.bytes, end: spilled.end, ...(spilled.errno && { errno: spilled.errno }) },
       }),
-      input_refused: this.#ended.inputRefused,
       tree: 'group',
       tree_complete: false,
       limits: {},
-      leftovers: this.#ended.leftovers,
-      leftovers_unknown: this.#ended.leftoversUnknown,
-      drain: this.#ended.isCut ? 'cut: ?' : 'eof',
       status_lost: false,
     };
   }
 
   failure(): string | null {
-    const { code, stop, program } = this.#ended;
-    if (stop === 'exited' && code === 0) {
+    const { program, fields } = this.#ended;
+    if (fields.stop === 'exited' && fields.code === 0) {
       return null;
     }
     const how = [this.#reason(), this.#end()].filter((part) => part !== null);
@@ -102,8 +89,8 @@ export class PortableResult implements NativeResult {
   }
 
   #reason(): string | null {
-    const { stop, bound } = this.#ended;
-    switch (stop) {
+    const { bound, fields } = this.#ended;
+    switch (fields.stop) {
       case 'timeout':
         return `timed out after ${bound! / 1000} s`;
       case 'idle_timeout':
@@ -118,7 +105,7 @@ export class PortableResult implements NativeResult {
   }
 
   #end(): string {
-    const { code, signal, leftovers } = this.#ended;
+    const { code, signal, leftovers } = this.#ended.fields;
     if (code !== null) {
       return `exited with status ${code}`;
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Checks the values of options, with the texts of src/values.rs.
 
+import { isUtf8 } from 'node:buffer';
+import { Unsupported } from '../errors';
 import type { OptionSpec } from './options';
 
 /** The exception for an argument that is not valid. checked() makes a TypeError of it. */
@@ -64,6 +66,18 @@ export function data(value: unknown, name: string): Buffer {
   return Buffer.from(value);
 }
 
+/** Checks text for the operating system: a string or bytes. */
+export function text(value: unknown, name: string): string {
+  const bytes = data(value, name);
+  if (!isUtf8(bytes)) {
+    throw new Unsupported(`${name} that is not UTF-8`);
+  }
+  if (bytes.includes(0)) {
+    throw wrong(`${name} contains a NUL byte`);
+  }
+  return bytes.toString();
+}
+
 function string(value: unknown, name: string): string {
   if (typeof value !== 'string') {
     throw mustBe(name, 'a string', value);
@@ -125,7 +139,7 @@ const CHECKS: Record<string, (value: unknown, name: string, option: OptionSpec) 
   Number: number,
   Duration: duration,
   Text: string,
-  Path: data,
+  Path: text,
   Data: data,
   HeadTail: headTail,
   TerminalSize: terminalSize,
@@ -137,7 +151,7 @@ const CHECKS: Record<string, (value: unknown, name: string, option: OptionSpec) 
 /** Checks and converts the value of an option. `name` is the name that the error text has. */
 export function optionValue(option: OptionSpec, name: string, value: unknown): unknown {
   if (value === null && option.optional) {
-    return null;
+    return option.kind === 'Stream' ? option.default : null;
   }
   return CHECKS[option.kind]!(value, name, option);
 }

@@ -8,23 +8,26 @@ export type StreamName = 'stdout' | 'stderr';
 /** How a run ended. A worker can send a copy of it. */
 export interface Ended {
     program: string;
-    code: number | null;
-    signal: number | null;
-    stop: string;
     /** The value of the option that ended the run. */
     bound: number | null;
     captured: [Captured, Captured];
-    seen: number;
-    wall: number;
-    isCut: boolean;
-    leftovers: {
-        pid: number;
-        name: string;
-        fate: string;
-    }[];
-    leftoversUnknown: boolean;
-    inputRefused: boolean;
     spilled: Spilled | null;
+    /** Fields of the result. */
+    fields: {
+        code: number | null;
+        signal: number | null;
+        stop: string;
+        wall_seconds: number;
+        seen_bytes: number;
+        input_refused: boolean;
+        leftovers: {
+            pid: number;
+            name: string;
+            fate: string;
+        }[];
+        leftovers_unknown: boolean;
+        drain: string;
+    };
 }
 /** Calls of the one that has started a program. */
 export interface Observer {

@@ -9,8 +9,8 @@ export interface SpillOptions {
 export interface Request {
     program: string;
     args: string[];
-    arg0: string | undefined;
-    cwd: string | undefined;
+    arg0: string | null;
+    cwd: string | null;
     env: Record<string, string>;
     stdin: string | number;
     stdout: string | number;

@@ -3,14 +3,11 @@ import type { Ended } from './program';
 export declare class PortableResult implements NativeResult {
     #private;
     constructor(ended: Ended);
-    get code(): number | null;
-    get signal(): number | null;
-    get stop(): string;
     get stdout(): Buffer;
     get stderr(): Buffer;
     text(isStderr: boolean): string;
     part(isStderr: boolean, isTail: boolean): Buffer;
-    fields(): Record<string, unknown>;
-    details(): Record<string, unknown>;
+    fields(): string;
+    details(): string;
     failure(): string | null;
 }

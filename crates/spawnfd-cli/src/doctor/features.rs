@@ -22,16 +22,16 @@ use spawnfd::{Child, Command, Stdio, Template};
 use crate::os::{self, Probe};
 
 /// A kernel feature, and how to test it.
-struct Feature {
+struct Feature(
     /// The system call, or the call and its flag.
-    name: &'static str,
+    &'static str,
     /// The first Linux version that has the feature.
-    since: &'static str,
+    &'static str,
     /// The library's use of the feature.
-    purpose: &'static str,
-    if_missing: IfMissing,
-    test: fn() -> Answer,
-}
+    &'static str,
+    IfMissing,
+    fn() -> Answer,
+);
 
 /// The consequence if the kernel lacks a feature, or a filter refuses it; and the cost of a fallback.
 type IfMissing = (&'static str, Option<&'static str>);
@@ -47,30 +47,20 @@ const fn instead(fallback: &'static str, cost: &'static str) -> IfMissing {
     (fallback, Some(cost))
 }
 
-const fn feature(
-    name: &'static str,
-    since: &'static str,
-    purpose: &'static str,
-    if_missing: IfMissing,
-    test: fn() -> Answer,
-) -> Feature {
-    Feature { name, since, purpose, if_missing, test }
-}
-
 const LIST: IfMissing = instead("descriptors listed in /proc/self/fd", "grows with the caller's open descriptors");
 const SOCKET: IfMissing =
     instead("a socket pair (SCM_RIGHTS)", "two more system calls for each spawn that passes descriptors");
 
 /// The features that `doctor` tests, in the order in which a spawn uses them.
 static FEATURES: [Feature; 23] = [
-    feature(
+    Feature(
         "pidfd_spawn_run",
         "patched kernel",
         "creating the child and executing the program in one call",
         instead("clone and exec", "some microseconds"),
         || if support().kernel { Ok(String::new()) } else { Err(named(Errno::EINVAL)) },
     ),
-    feature(
+    Feature(
         "clone3",
         "5.3",
         "creating the child",
@@ -80,95 +70,95 @@ static FEATURES: [Feature; 23] = [
         ),
         || syscall(Probe::Clone3),
     ),
-    feature("clone CLONE_PIDFD", "5.2", "getting the child's pidfd", NOTHING, || spawn(|_| {})),
-    feature(
+    Feature("clone CLONE_PIDFD", "5.2", "getting the child's pidfd", NOTHING, || spawn(|_| {})),
+    Feature(
         "clone3 CLONE_INTO_CGROUP",
         "5.7",
         "creating the child in a cgroup",
         instead("the child writes itself to cgroup.procs", "a slower move; until then the child runs outside"),
         || syscall(Probe::CloneIntoCgroup),
     ),
-    feature("close_range", "5.9", "closing the caller's descriptors in the child", LIST, || {
+    Feature("close_range", "5.9", "closing the caller's descriptors in the child", LIST, || {
         syscall(Probe::CloseRange(0))
     }),
-    feature(
+    Feature(
         "close_range CLOSE_RANGE_UNSHARE",
         "5.9",
         "giving the child a separate descriptor table without copying the caller's",
         instead("the caller's table is copied", "grows with the caller's open descriptors"),
         unshare,
     ),
-    feature(
+    Feature(
         "close_range CLOSE_RANGE_CLOEXEC",
         "5.11",
         "marking descriptors that the program must not get",
         instead("descriptors listed in /proc/self/fd", "a few more system calls for each spawn"),
         || syscall(Probe::CloseRange(4)),
     ),
-    feature(
+    Feature(
         "pidfd_open",
         "5.3",
         "signaling the processes of a tree, and the guard",
         instead("tier 'group', which signals only the program's process group", "nothing"),
         || pidfd().map(|_| String::new()),
     ),
-    feature("pidfd_open PIDFD_THREAD", "6.9", "passing descriptors to the child", SOCKET, || {
+    Feature("pidfd_open PIDFD_THREAD", "6.9", "passing descriptors to the child", SOCKET, || {
         answer(pidfd_open(getpid(), PidfdFlags::from_bits_retain(libc::O_EXCL as u32)))
     }),
-    feature("pidfd_getfd", "5.6", "passing descriptors to the child", SOCKET, getfd),
-    feature("pidfd_send_signal", "5.1", "sending signals that cannot hit another process", REFUSED, || {
+    Feature("pidfd_getfd", "5.6", "passing descriptors to the child", SOCKET, getfd),
+    Feature("pidfd_send_signal", "5.1", "sending signals that cannot hit another process", REFUSED, || {
         child(|_| {}).map(|_| String::new())
     }),
-    feature("waitid P_PIDFD", "5.4", "waiting for the child", NOTHING, || child(|_| {}).map(|_| String::new())),
-    feature(
+    Feature("waitid P_PIDFD", "5.4", "waiting for the child", NOTHING, || child(|_| {}).map(|_| String::new())),
+    Feature(
         "openat2",
         "5.6",
         "performing open actions",
         instead("openat; an action with resolve flags fails", "nothing"),
         || answer(openat2(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())),
     ),
-    feature(
+    Feature(
         "faccessat2",
         "5.8",
         "checking that a file is executable",
         instead("faccessat", "nothing, unless real and effective ids differ: then exec decides"),
         || syscall(Probe::Faccessat2),
     ),
-    feature("execveat", "3.19", "executing a program by descriptor, and snapshots", REFUSED, strict),
-    feature(
+    Feature("execveat", "3.19", "executing a program by descriptor, and snapshots", REFUSED, strict),
+    Feature(
         "memfd_create MFD_EXEC",
         "6.3",
         "creating snapshots that can be executed",
         instead("a memfd without the flag", "nothing; if vm.memfd_noexec forbids such a memfd, snapshots fail"),
         || answer(memfd_create("spawnfd-doctor", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)),
     ),
-    feature("madvise MADV_WIPEONFORK", "4.14", "detecting a fork of the caller", NOTHING, || {
+    Feature("madvise MADV_WIPEONFORK", "4.14", "detecting a fork of the caller", NOTHING, || {
         syscall(Probe::WipeOnFork)
     }),
-    feature("Landlock", "5.13", "confining the program by a ruleset", REFUSED, || {
+    Feature("Landlock", "5.13", "confining the program by a ruleset", REFUSED, || {
         os::probe(Probe::Landlock).map(|version| format!("ABI {version}")).map_err(named)
     }),
-    feature("seccomp filter", "3.17", "confining the program by a filter", REFUSED, || {
+    Feature("seccomp filter", "3.17", "confining the program by a filter", REFUSED, || {
         syscall(Probe::Seccomp).and_then(|_| filtered())
     }),
-    feature("user namespaces", "3.8", "creating namespaces without privilege", REFUSED, || {
+    Feature("user namespaces", "3.8", "creating namespaces without privilege", REFUSED, || {
         spawn(|command| _ = command.user_namespace(0, 0))
     }),
-    feature(
+    Feature(
         "reflink (FICLONE)",
         "4.5",
         "creating snapshots that share the file's extents",
         instead("a copy in a sealed memfd", "memory and time in proportion to the file"),
         reflink,
     ),
-    feature(
+    Feature(
         "ioctl PIDFD_GET_INFO",
         "6.15",
         "reading the status of a child that other code of the caller has reaped",
         instead("the status is reported as lost: by a result, or ECHILD of a wait", "nothing"),
         pidfd_info,
     ),
-    feature("io_uring", "5.1", "", UNUSED, || syscall(Probe::IoUring)),
+    Feature("io_uring", "5.1", "", UNUSED, || syscall(Probe::IoUring)),
 ];
 
 /// The result of one test.
@@ -199,10 +189,9 @@ pub fn probe() -> Vec<Finding> {
 }
 
 fn finding(feature: &Feature) -> Finding {
-    let Feature { name, since, purpose, .. } = *feature;
-    let result = test(feature);
-    let (if_missing, cost) = feature.if_missing;
-    let used = feature.if_missing != UNUSED;
+    let Feature(name, since, purpose, missing, test) = *feature;
+    let result = may_test(name).and_then(|()| test());
+    let ((if_missing, cost), used) = (missing, missing != UNUSED);
     let available = result.is_ok();
     let detail = Some(result.unwrap_or_else(|why| why)).filter(|detail| !detail.is_empty());
     Finding { name, since, purpose, available, detail, if_missing, cost, used }
@@ -222,16 +211,17 @@ fn call_of(name: &str) -> Option<Call> {
     })
 }
 
-fn test(feature: &Feature) -> Answer {
+/// Checks that no seccomp filter can kill this process for the test of this feature.
+fn may_test(name: &str) -> Result<(), String> {
     let killed = spawnfd::internal::killed_calls();
-    if call_of(feature.name).is_some_and(|call| killed.contains(call)) {
+    if call_of(name).is_some_and(|call| killed.contains(call)) {
         return Err("SIGSYS: a seccomp filter kills the process for this call".to_owned());
     }
     // The library does not check whether a filter kills the process for these calls.
-    if ["io_uring", "Landlock"].contains(&feature.name) && killed != Calls::NONE {
+    if ["io_uring", "Landlock"].contains(&name) && killed != Calls::NONE {
         return Err("not tested: a seccomp filter kills the process for other calls".to_owned());
     }
-    (feature.test)()
+    Ok(())
 }
 
 fn answer<T>(result: rustix::io::Result<T>) -> Answer {

@@ -39,6 +39,7 @@ pub struct Capture {
 }
 
 /// The flags of a run's options.
+#[derive(Debug)]
 pub enum Run {}
 
 impl Subcommand for Run {

@@ -182,14 +182,6 @@ impl Report {
     }
 }
 
-/// Returns the pids of the processes that still had the output open, if reading stopped before the end.
-fn holders(drain: &Drain) -> Option<String> {
-    match drain {
-        Drain::Cut(pids) => Some(pids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")),
-        _ => None,
-    }
-}
-
 /// Appends one line for each thing that the user should know about the run.
 fn notes(err: &mut Vec<u8>, flags: &Capture, run: &Ended) {
     let output = &run.output;
@@ -223,8 +215,9 @@ fn notes(err: &mut Vec<u8>, flags: &Capture, run: &Ended) {
                 .to_owned(),
         );
     }
-    if let Some(pids) = holders(&output.drain) {
-        let holder = if pids.is_empty() { "another process".to_owned() } else { format!("process {pids}") };
+    if let Drain::Cut(pids) = &output.drain {
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        let holder = if pids.is_empty() { "another process".to_owned() } else { format!("process {}", pids.join(" ")) };
         note(format!("stopped reading the output, which {holder} still had open (--drain)"));
     }
     if output.status_lost {

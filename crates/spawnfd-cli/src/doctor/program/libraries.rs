@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use super::elf::{Elf, number, string};
+use super::elf::{Elf, string};
 
 const LIBC: &str = "libc.so.6";
 /// The libraries of glibc. Their own calls do not reach a preload.
@@ -111,9 +111,10 @@ fn in_cache(cache: &[u8], name: &OsStr) -> Vec<PathBuf> {
     // glibc before 2.32 puts another format before this one, whose offsets count from here.
     let Some(start) = cache.windows(MAGIC.len()).position(|bytes| bytes == MAGIC) else { return Vec::new() };
     let cache = &cache[start..];
-    let count = number::<4>(cache, MAGIC.len()).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    let number = |bytes: &[u8], place| Some(u32::from_le_bytes(*bytes.get(place..)?.first_chunk()?) as usize);
+    let count = number(cache, MAGIC.len()).unwrap_or(0);
     let entries = cache.get(HEADER_SIZE..).unwrap_or_default().chunks_exact(ENTRY_SIZE).take(count);
-    let text = |entry: &[u8], place| string(cache, usize::try_from(number::<4>(entry, place)?).ok()?);
+    let text = |entry: &[u8], place| string(cache, number(entry, place)?);
     let named = entries.filter(|entry| text(entry, 4).is_some_and(|key| key == name));
     named.filter_map(|entry| text(entry, 8)).map(PathBuf::from).collect()
 }
