@@ -10,7 +10,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyInt, PyList, PyMapping, PySequence, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyInt, PyMapping, PySequence, PyString};
 use spawnfd::error::{Errno, Stage};
 
 use crate::errors::{Failure, home_advice};
@@ -83,19 +83,13 @@ fn encoding_error(error: &PyErr, string: &Bound<'_, PyString>, name: &dyn Displa
 
 /// Converts a sequence of arguments; refuses a single string.
 pub fn os_strings(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<OsString>> {
-    let item = |(index, item): (usize, Bound<'_, PyAny>)| os_string(&item, &format_args!("{name}[{index}]"));
-    if let Ok(list) = value.cast::<PyList>() {
-        return list.iter().enumerate().map(item).collect();
-    }
-    if let Ok(tuple) = value.cast::<PyTuple>() {
-        return tuple.iter().enumerate().map(item).collect();
-    }
     let expected = "a sequence of str, bytes or os.PathLike";
     if is_plain(value) {
         return Err(single_string_error(value, name, expected));
     }
     let Ok(sequence) = value.cast::<PySequence>() else { return Err(wrong_type(&name, expected, value)) };
-    sequence.try_iter()?.enumerate().map(|(index, value)| item((index, value?))).collect()
+    let items = sequence.try_iter()?.enumerate();
+    items.map(|(index, item)| os_string(&item?, &format_args!("{name}[{index}]"))).collect()
 }
 
 /// Returns the error for a single string in place of a sequence, with a correct example.
@@ -190,7 +184,7 @@ pub fn descriptor(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Borr
 pub fn borrow(number: i32) -> BorrowedFd<'static> {
     assert!(number >= 0);
     // SAFETY: `number` is not -1. Before a child exists, the core checks that the descriptor is open (EBADF). The core
-    // uses it only until the current call returns, and the caller keeps it open during the call. If another thread
+    // uses it only until the current call, or the run that the call awaits, ends; the caller keeps it open until then. If another thread
     // closes the descriptor during the call, the effect is the same as for os.read().
     unsafe { BorrowedFd::borrow_raw(number) }
 }

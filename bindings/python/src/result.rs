@@ -6,7 +6,6 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
@@ -423,9 +422,7 @@ impl RunResult {
         let argv = &self.reported.argv;
         let program = argv.first().map(|program| program.to_string_lossy());
         let args = argv.iter().map(|arg| arg.to_string_lossy()).collect();
-        let json = serde_json::to_string(&Dict { program, args, output: &self.output })
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        py.import("json")?.call_method1("loads", (json,))
+        Ok(pythonize(py, &Dict { program, args, output: &self.output })?)
     }
 
     /// A Result is immutable, so a copy is the same object.

@@ -2,7 +2,7 @@
 //! `spawnfd.Snapshot`, and the native part of SnapshotCache.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::intern;
@@ -86,44 +86,28 @@ impl Snapshot {
     }
 }
 
-/// The source of a snapshot.
-enum SnapshotSource {
-    Path(PathBuf),
-    File(BorrowedFd<'static>),
-}
-
-impl SnapshotSource {
-    fn of(file: &Bound<'_, PyAny>) -> PyResult<SnapshotSource> {
-        let py = file.py();
-        if file.is_instance_of::<PyInt>() || file.hasattr(intern!(py, "fileno"))? {
-            return descriptor(file, &"file").map(SnapshotSource::File);
-        }
+/// Takes a snapshot of a path by `open`, or of an open file by `take`.
+fn taken(
+    file: &Bound<'_, PyAny>,
+    open: impl FnOnce(&Path) -> spawnfd::Result<core::Snapshot> + Send,
+    take: impl FnOnce(BorrowedFd<'static>) -> spawnfd::Result<core::Snapshot> + Send,
+) -> PyResult<Snapshot> {
+    let py = file.py();
+    let (taken, path) = if file.is_instance_of::<PyInt>() || file.hasattr(intern!(py, "fileno"))? {
+        let fd = descriptor(file, &"file")?;
+        (py.detach(|| take(fd)), None)
+    } else {
         let path = os_string_or(file, &"file", "a path, a descriptor (int) or an object with fileno()")?;
-        Ok(SnapshotSource::Path(path.into()))
-    }
-
-    fn exception(&self, py: Python<'_>, error: &spawnfd::Error) -> PyErr {
-        let path = match self {
-            SnapshotSource::Path(path) => Some(path.as_os_str()),
-            SnapshotSource::File(_) => None,
-        };
-        errors::exception(py, error, path)
-    }
-}
-
-fn wrap(snapshot: core::Snapshot) -> Snapshot {
-    Snapshot(Mutex::new(Some(snapshot)))
+        (py.detach(|| open(Path::new(&path))), Some(path))
+    };
+    let snapshot = taken.map_err(|error| errors::exception(py, &error, path.as_deref()))?;
+    Ok(Snapshot(Mutex::new(Some(snapshot))))
 }
 
 /// Takes a snapshot of a path or of an open file.
 #[pyfunction]
 pub fn snapshot(file: &Bound<'_, PyAny>) -> PyResult<Snapshot> {
-    let (py, source) = (file.py(), SnapshotSource::of(file)?);
-    let taken = py.detach(|| match &source {
-        SnapshotSource::Path(path) => core::open(path),
-        SnapshotSource::File(fd) => core::take(fd),
-    });
-    taken.map(wrap).map_err(|error| source.exception(py, &error))
+    taken(file, |path| core::open(path), core::take)
 }
 
 /// A cache of snapshots by file version.
@@ -139,12 +123,7 @@ impl SnapshotCache {
     }
 
     fn get(&self, file: &Bound<'_, PyAny>) -> PyResult<Snapshot> {
-        let (py, source) = (file.py(), SnapshotSource::of(file)?);
-        let taken = py.detach(|| match &source {
-            SnapshotSource::Path(path) => self.0.open(path),
-            SnapshotSource::File(fd) => self.0.get(fd),
-        });
-        taken.map(wrap).map_err(|error| source.exception(py, &error))
+        taken(file, |path| self.0.open(path), |fd| self.0.get(fd))
     }
 
     fn clear(&self) {

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyString, PyTuple};
 use spawnfd::error::{Errno, Stage};
-use spawnfd::warm::{Mode, Park, WarmOptions};
+use spawnfd::warm::{Mode, Park, WarmOptions, WarmStats};
 
 use crate::actions::filter_of;
 use crate::arguments::{boolean, descriptor, integer, os_string, os_strings, seconds, wrong_type, wrong_value};
@@ -113,7 +113,7 @@ impl Warm {
             .env(environment(env)?)
             .preload(os_strings(preimport, "preimport")?)
             .sandbox(sandbox.map(crate::sandbox::sandbox).transpose()?.map(|sandbox| sandbox.get().core.clone()))
-            .no_new_privs(no_new_privs.extract().map_err(|_| wrong_type(&"no_new_privs", "bool", no_new_privs))?)
+            .no_new_privs(boolean(no_new_privs, "no_new_privs")?)
             .seccomp(seccomp.map(|filter| filter_of(filter, &"seccomp")).transpose()?.unwrap_or_default());
         if let Some(entry) = entry {
             park = park.entry(os_string(entry, &"entry")?);
@@ -186,22 +186,12 @@ impl Warm {
         }
     }
 
-    /// Returns the counters, and two mappings with reasons.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    /// Returns the fields of WarmStats.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let stats = self.core.stats();
-        let all = PyDict::new(py);
-        all.set_item("reserve", stats.reserve)?;
-        all.set_item("fork", stats.fork)?;
-        all.set_item("zygote", stats.zygote)?;
-        all.set_item("pool", stats.pool)?;
-        all.set_item("cold", stats.cold)?;
-        all.set_item("parked", stats.parked)?;
-        all.set_item("memory", stats.memory)?;
-        all.set_item("made", stats.made)?;
-        all.set_item("time_saved", stats.time_saved.as_secs_f64())?;
-        all.set_item("refill_time", stats.refill_time.as_secs_f64())?;
-        all.set_item("cannot", stats.cannot)?;
-        Ok(all)
+        let (time_saved, refill_time) = (stats.time_saved.as_secs_f64(), stats.refill_time.as_secs_f64());
+        let WarmStats { reserve, fork, zygote, pool, cold, parked, memory, made, cannot, .. } = stats;
+        (reserve, fork, zygote, pool, cold, parked, memory, made, time_saved, refill_time, cannot).into_pyobject(py)
     }
 
     #[staticmethod]

@@ -8,14 +8,11 @@ import os
 import signal as signals
 import time
 from io import FileIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spawnfd import _signatures, _spawnfd
 from spawnfd._options import Given, Program, like
 from spawnfd._types import Args, NotPickled, deadline
-
-if TYPE_CHECKING:
-    pass
 
 
 class Child(NotPickled):

@@ -66,16 +66,6 @@ def _execute_child(self: Any, *args: Any, **kwargs: Any) -> None:
         ORIGINAL(self, *args, **kwargs)
 
 
-def _try_wait(self: Any, wait_flags: int) -> Any:
-    return try_wait(self, wait_flags)
-
-
-def _internal_poll(
-    self: Any, _deadstate: int | None = None, *_: Any, _poll: Any = internal_poll
-) -> Any:
-    return _poll(self, _deadstate)
-
-
 async def _make_subprocess_transport(self: Any, *args: Any, **kwargs: Any) -> Any:
     if _installed and not has_custom_watcher():
         return await make_transport(Transport, self, *args, **kwargs)
@@ -101,8 +91,8 @@ async def _create_subprocess_shell(*args: Any, **kwargs: Any) -> Any:
 
 _REPLACEMENTS: list[tuple[Any, str, Any, Any]] = [
     (POPEN, "_execute_child", ORIGINAL, _execute_child),
-    (POPEN, "_try_wait", ORIGINAL_TRY_WAIT, _try_wait),
-    (POPEN, "_internal_poll", ORIGINAL_POLL, _internal_poll),
+    (POPEN, "_try_wait", ORIGINAL_TRY_WAIT, try_wait),
+    (POPEN, "_internal_poll", ORIGINAL_POLL, internal_poll),
     (_Loop, "_make_subprocess_transport", _ORIGINAL_TRANSPORT, _make_subprocess_transport),
     (asyncio, "create_subprocess_exec", _ORIGINAL_EXEC, _create_subprocess_exec),
     (asyncio.subprocess, "create_subprocess_exec", _ORIGINAL_EXEC, _create_subprocess_exec),

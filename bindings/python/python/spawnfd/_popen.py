@@ -358,9 +358,11 @@ def try_wait(popen: Any, flags: int, _wait: Any = _wait, _original: Any = ORIGIN
     return pid, status or 0
 
 
+# CPython passes the parameters after `_deadstate` as default values only.
 def internal_poll(
     popen: Any,
-    deadstate: int | None,
+    _deadstate: int | None = None,
+    *_: Any,
     _wait: Any = _wait,
     _original: Any = ORIGINAL_POLL,
     _flags: int = os.WNOHANG,
@@ -368,14 +370,14 @@ def internal_poll(
     """Implements Popen._internal_poll()."""
     child = getattr(popen, "_spawnfd_child", None)
     if child is None:
-        return _original(popen, deadstate)
+        return _original(popen, _deadstate)
     if popen.returncode is None and popen._waitpid_lock.acquire(False):
         try:
             # Another thread may have waited meanwhile.
             if popen.returncode is None:
                 pid, status = _wait(popen, child, _flags)
                 if status is None:
-                    popen.returncode = deadstate or 0
+                    popen.returncode = _deadstate or 0
                 elif pid:
                     popen._handle_exitstatus(status)
         finally:

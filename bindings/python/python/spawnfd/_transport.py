@@ -136,34 +136,10 @@ def has_custom_watcher() -> bool:
     return type(watcher) not in (module.ThreadedChildWatcher, module.PidfdChildWatcher)
 
 
-async def make_transport(
-    cls: Any,
-    loop: Any,
-    protocol: Any,
-    args: Any,
-    shell: bool,
-    stdin: Any,
-    stdout: Any,
-    stderr: Any,
-    bufsize: int,
-    extra: Any = None,
-    **kwargs: Any,
-) -> Any:
+async def make_transport(cls: Any, loop: Any, *arguments: Any, **options: Any) -> Any:
     """Does the work of an event loop's _make_subprocess_transport()."""
     waiter = loop.create_future()
-    transport = cls(
-        loop,
-        protocol,
-        args,
-        shell,
-        stdin,
-        stdout,
-        stderr,
-        bufsize,
-        waiter=waiter,
-        extra=extra,
-        **kwargs,
-    )
+    transport = cls(loop, *arguments, waiter=waiter, **options)
     try:
         transport.watch()
     except BaseException:

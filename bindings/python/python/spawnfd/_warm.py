@@ -259,7 +259,7 @@ class Warm(StartMethods):
 
     def stats(self) -> WarmStats:
         """Returns the counters of this process and the current state."""
-        return WarmStats(**self._core.stats())
+        return WarmStats(*self._core.stats())
 
     @staticmethod
     def turn_off() -> None:

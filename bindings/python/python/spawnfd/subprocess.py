@@ -57,17 +57,9 @@ __all__ = [*_original.__all__, "Stats", "stats"]  # pyright: ignore[reportUnsupp
 class Popen(BASE):  # type: ignore[misc]
     """subprocess.Popen that starts its program through spawnfd."""
 
-    def _execute_child(self, *args: Any) -> None:
-        execute(self, *args)
-
-    def _try_wait(self, wait_flags: int) -> Any:
-        return try_wait(self, wait_flags)
-
-    # CPython passes the other parameters as default values only.
-    def _internal_poll(
-        self, _deadstate: int | None = None, *_: Any, _poll: Any = internal_poll
-    ) -> Any:
-        return _poll(self, _deadstate)
+    _execute_child = execute
+    _try_wait = try_wait
+    _internal_poll = internal_poll
 
 
 def _copy_original(space: dict[str, Any]) -> None:
