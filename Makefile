@@ -70,7 +70,7 @@ packages: setup bindings/node/node_modules/.ready ## Build wheels, sdist, crates
 	cd build/packages && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .
 	@echo; echo "build/packages:"; du --apparent-size -h build/packages/*
 
-test-packages: packages ## Install, use and remove the packages in roots of Debian 11, 12, 13 and sid (as root); use those of npm in Node and Bun.
+test-packages: packages ## Install, use and remove the packages in roots of Debian 11, 12, 13 and sid (as root); use those of npm in Node and Bun, also with musl and in an arm64 guest.
 	CACHE=$(CACHE) packaging/test.sh build/packages
 	CACHE=$(CACHE) $(WITH_NODE) packaging/test-npm.sh build/packages
 

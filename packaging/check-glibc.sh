@@ -8,7 +8,7 @@ floor=2.28
 
 for file in "$@"; do
     others=$(objdump -p "$file" | sed -n 's/^ *NEEDED *//p' |
-        grep -Evx 'lib(c|m)\.so\.6|libdl\.so\.2|libutil\.so\.1|libpthread\.so\.0|librt\.so\.1|ld-linux-x86-64\.so\.2' || :)
+        grep -Evx 'lib(c|m)\.so\.6|libdl\.so\.2|libutil\.so\.1|libpthread\.so\.0|librt\.so\.1|ld-linux-(x86-64\.so\.2|aarch64\.so\.1)' || :)
     if [ -n "$others" ]; then
         echo "check-glibc: $file needs $others" >&2
         exit 1

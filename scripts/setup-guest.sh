@@ -7,6 +7,7 @@ need() { # command, package
     command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
 }
 need qemu-system-x86_64 qemu-system-x86
+need qemu-system-aarch64 qemu-system-arm
 need cpio cpio
 need strip binutils
 need dpkg-deb dpkg

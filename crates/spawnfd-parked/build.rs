@@ -3,16 +3,29 @@
 //! zygote. They are C because an object that runs between libc and `main` must not bring a runtime of its own.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+const OBJECT: &str = "spawnfd-parked.so";
+const OBJECT_WITH_THREADS: &str = "spawnfd-parked-threads.so";
+const ZYGOTE: &str = "spawnfd-zygote";
 
 fn main() {
     for folder in ["common", "python", "node", "node-threads", "entry", "zygote"] {
         println!("cargo::rerun-if-changed={folder}");
     }
-    object("spawnfd-parked.so", &["common", "python", "node", "entry"]);
+    let target = |part: &str| env::var(format!("CARGO_CFG_TARGET_{part}")).expect("cargo sets it");
+    if (target("ARCH").as_str(), target("ENV").as_str()) != ("x86_64", "gnu") {
+        // The code is for x86_64 and glibc only. `HAS_IMAGES` of the crate is false if the images are empty.
+        for name in [OBJECT, OBJECT_WITH_THREADS, ZYGOTE] {
+            fs::write(image(name), "").expect("OUT_DIR is writable");
+        }
+        return;
+    }
+    object(OBJECT, &["common", "python", "node", "entry"]);
     // The object with node-threads replaces some functions of libc, so only Node.js gets it.
-    object("spawnfd-parked-threads.so", &["common", "python", "node", "node-threads", "entry"]);
+    object(OBJECT_WITH_THREADS, &["common", "python", "node", "node-threads", "entry"]);
     zygote();
 }
 
@@ -43,7 +56,7 @@ fn zygote() {
     command.args(["-Icommon", "-Izygote"]);
     command.args(["authority.c", "connection.c", "request.c", "steps.c"].map(|file| Path::new("common").join(file)));
     command.args(["zygote.c", "libc.c", "x86_64.c"].map(|file| Path::new("zygote").join(file)));
-    build(command, "spawnfd-zygote");
+    build(command, ZYGOTE);
 }
 
 fn compiler(build: &mut cc::Build) -> Command {
@@ -55,7 +68,11 @@ fn compiler(build: &mut cc::Build) -> Command {
 }
 
 fn build(mut command: Command, name: &str) {
-    let output = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join(name);
-    let status = command.arg("-o").arg(&output).status().expect("the C compiler runs");
+    let status = command.arg("-o").arg(image(name)).status().expect("the C compiler runs");
     assert!(status.success(), "{name} does not compile: {command:?}");
+}
+
+/// The path of the image that the crate embeds under this name.
+fn image(name: &str) -> PathBuf {
+    PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join(name)
 }

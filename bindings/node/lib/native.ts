@@ -197,34 +197,48 @@ export interface Native {
  */
 const isPortable = process.platform !== 'linux' || process.env.SPAWNFD_PORTABLE === '1';
 
+/** The package with the native half for this process. A report takes Node 20 ms, so a usual load asks for none. */
+function fittingPackage(): string {
+  const report = process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined;
+  return `@spawnfd/linux-${process.arch}-${report?.header?.glibcVersionRuntime ? 'gnu' : 'musl'}`;
+}
+
 /** Why there is no native half, and the remedy. The package.json of a release lists the packages that have one. */
 function missing(cause: unknown): Error {
-  const report = process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined;
-  const target = `linux-${process.arch}-${report?.header?.glibcVersionRuntime ? 'gnu' : 'musl'}`;
+  const name = fittingPackage();
   const { optionalDependencies } = require('../package.json') as { optionalDependencies?: object };
-  const isBuilt = optionalDependencies === undefined || `@spawnfd/${target}` in optionalDependencies;
-  const remedy = isBuilt
-    ? `install the package @spawnfd/${target}, and do not omit optional dependencies`
-    : `there are only ${Object.keys(optionalDependencies).join(', ')}`;
-  return new Error(`spawnfd has no native binding for ${target}: ${remedy}`, { cause });
+  let remedy = `install the package ${name}, and do not omit optional dependencies`;
+  if (isInstalled(name)) {
+    remedy = `the package ${name} cannot be loaded: ${(cause as Error).message}`;
+  } else if (optionalDependencies !== undefined && !(name in optionalDependencies)) {
+    remedy = `there are only ${Object.keys(optionalDependencies).join(', ')}`;
+  }
+  return new Error(`spawnfd has no native binding for ${name.slice('@spawnfd/'.length)}: ${remedy}`, { cause });
+}
+
+function isInstalled(name: string): boolean {
+  try {
+    require.resolve(name);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function load(): Native {
   if (isPortable) {
     return (require('./portable/index.js') as { portable: Native }).portable;
   }
-  // A build in the repository, or else the package of this machine: package managers install only the one that fits.
+  // A build in the repository, or else the package of this machine. Some package managers ignore the libc, and install
+  // two packages.
   const target = `@spawnfd/linux-${process.arch}`;
-  let cause: unknown;
-  for (const name of ['./spawnfd.node', `${target}-gnu`, `${target}-musl`]) {
-    try {
-      return require(name) as Native;
-    } catch (error) {
-      const isAbsent = (error as NodeJS.ErrnoException).code === 'MODULE_NOT_FOUND';
-      cause = isAbsent ? (cause ?? error) : error;
-    }
+  const [found, other] = ['./spawnfd.node', `${target}-gnu`, `${target}-musl`].filter(isInstalled);
+  const name = found !== undefined && other === undefined ? found : fittingPackage();
+  try {
+    return require(name) as Native;
+  } catch (cause) {
+    throw missing(cause);
   }
-  throw missing(cause);
 }
 
 export const native = load();

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
-import { cpSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import * as imported from '../dist/index.js';
@@ -34,6 +34,27 @@ test('a missing binding is one clear sentence', async (t) => {
     await load({ optionalDependencies: { '@spawnfd/linux-other': '1.0.0' } }),
     `spawnfd has no native binding for ${target}: there are only @spawnfd/linux-other\n`,
   );
+});
+
+test('of two native packages, the one for this libc is loaded', async (t) => {
+  const directory = scratch(t);
+  cpSync(dirname(PACKAGE), join(directory, 'dist'), { recursive: true });
+  writeFileSync(join(directory, 'package.json'), '{}');
+  const addon = (libc) => join(directory, 'node_modules', '@spawnfd', `linux-${process.arch}-${libc}`, 'spawnfd.node');
+  for (const libc of ['gnu', 'musl']) {
+    mkdirSync(dirname(addon(libc)), { recursive: true });
+    writeFileSync(join(dirname(addon(libc)), 'package.json'), '{"main": "spawnfd.node"}');
+    writeFileSync(addon(libc), 'no ELF file');
+  }
+  renameSync(join(directory, 'dist', 'spawnfd.node'), addon('gnu'));
+  const path = JSON.stringify(join(directory, 'dist', 'index.js'));
+  const load = `try { console.log(require(${path}).runSync(['true']).ok); } catch (error) { console.log(error.message); }`;
+  assert.equal((await node(load)).stdout, 'true\n');
+
+  writeFileSync(addon('gnu'), 'no ELF file');
+  const name = `linux-${process.arch}-gnu`;
+  const broken = `spawnfd has no native binding for ${name}: the package @spawnfd/${name} cannot be loaded: `;
+  assert.ok((await node(load)).stdout.startsWith(broken));
 });
 
 test("Node's permission model holds for this package", async () => {

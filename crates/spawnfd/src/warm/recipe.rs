@@ -93,6 +93,9 @@ impl Recipe {
 
 /// Checks that the keeper can park the process; the error is the reason why not.
 pub(super) fn can_park(recipe: &Recipe) -> Result<(), ColdReason> {
+    if !spawnfd_parked::HAS_IMAGES {
+        return Err(ColdReason::Platform);
+    }
     if recipe.executes {
         return Ok(());
     }
