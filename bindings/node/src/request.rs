@@ -157,8 +157,8 @@ impl Request {
     }
 
     /// Finds out how a run would start.
-    pub fn explain(mut self, warm: &Warm) -> std::result::Result<Explanation, Failure> {
-        warm.explain(&mut self.command).map_err(|error| self.origins.failure(&error))
+    pub fn explain(self, warm: &Warm) -> std::result::Result<Explanation, Failure> {
+        warm.explain(&self.command).map_err(|error| self.origins.failure(&error))
     }
 }
 

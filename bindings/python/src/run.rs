@@ -111,7 +111,7 @@ pub fn explain(warm: &Bound<'_, Warm>, argv: &Bound<'_, PyAny>, options: &Bound<
     let warm = warm.get().open()?;
     // Nothing starts, so no audit hook is called.
     let mut request = Request::new(None, argv, Options::new(options, Call::Run)?, true)?;
-    match py.detach(|| warm.explain(&mut request.command)) {
+    match py.detach(|| warm.explain(&request.command)) {
         Ok(found) => {
             let name = found.started.name().into_owned();
             Ok((name, found.saves.as_secs_f64(), found.meaning(), found.remedy(), found.to_string()))

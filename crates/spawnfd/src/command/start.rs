@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use spawnfd_child::{Announcement, Op};
 
-use super::{Command, Stdio};
+use super::{Command, ParkedSource, Stdio};
 use crate::child::Subreaper;
 use crate::sandbox::SandboxDescriptor;
 
@@ -37,6 +37,8 @@ pub(crate) struct Start<'a> {
     pub(crate) given: Vec<SandboxDescriptor>,
     /// The place in the tree of the run. `None`: the command's.
     pub(crate) placement: Option<Placement>,
+    /// The parked processes from which the program may start.
+    pub(crate) parked: Option<&'a dyn ParkedSource>,
     /// True if the start uses no parked process, because a signal killed the parked process of an earlier attempt
     /// before it began to start the command.
     pub(crate) is_cold: bool,
@@ -45,7 +47,6 @@ pub(crate) struct Start<'a> {
 impl<'a> Start<'a> {
     /// A start whose program inherits the streams that the command does not set.
     pub(crate) fn new(command: &'a Command<'a>) -> Start<'a> {
-        let is_cold = command.is_cold;
         Start {
             command,
             streams: [None, None, None],
@@ -53,7 +54,8 @@ impl<'a> Start<'a> {
             actions: Vec::new(),
             given: Vec::new(),
             placement: None,
-            is_cold,
+            parked: command.parked.as_deref(),
+            is_cold: command.is_cold,
         }
     }
 

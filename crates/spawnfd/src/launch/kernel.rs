@@ -13,23 +13,24 @@ use spawnfd_sys::{
     ActionArg, Builder, BuilderAction as Action, BuilderActions, CloneOptions, Errno, FailedAt, Given, abi,
 };
 
-use super::{Attempt, Launch};
+use super::attempt::Refusal;
+use super::{Answer, Attempt};
 use crate::child::{Child, Started};
 use crate::host::descriptors::above_standard;
 use crate::host::features::Features;
 use crate::template::Template;
 
-pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
+pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
     // The call returns after exec, so an action that blocks would block the caller.
     // The kernel has no second program to execute.
     if attempt.may_block || attempt.plan.shell.is_some() || !attempt.features.has_builder() {
-        return Launch::NotMine("not available");
+        return Err(Refusal::NotMine);
     }
-    match carry_out(&attempt.plan, attempt.template, &attempt.options, &attempt.features) {
-        Some(Ok((pid, pidfd))) => Launch::Started(Child::new(pid, pidfd, Started::Kernel, None)),
-        Some(Err(failure)) => attempt.failed_in_child(Some(failure)),
-        None => Launch::NotMine("the kernel has no terms for this plan, or refused before there was a child"),
-    }
+    let started = carry_out(&attempt.plan, attempt.template, &attempt.options, &attempt.features);
+    Ok(match started.ok_or(Refusal::NotMine)? {
+        Ok((pid, pidfd)) => Ok(Child::new(pid, pidfd, Started::Kernel, None)),
+        Err(failure) => Err(attempt.failed_in_child(Some(failure))),
+    })
 }
 
 /// Carries out a plan, and returns pid and pidfd. Returns `None` if the kernel does not support the
