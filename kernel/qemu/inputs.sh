@@ -6,7 +6,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 git ls-files -z --cached --others --exclude-standard -- kernel ':!kernel/tested-inputs' \
-    crates/spawnfd/src/launch/kernel.rs crates/spawnfd-sys/src/builder.rs \
+    crates/spawnfd/src/launch/kernel.rs crates/spawnfd-sys/src/builder.rs crates/spawnfd-sys/src/spawn_abi.rs \
     tests/run-guest.sh tests/in-guest.sh tests/run-binaries.sh tests/src tests/suite/common \
     tests/suite/spawn tests/suite/job/jobs.rs tests/suite/job/limits.rs tests/suite/job/complaints |
     LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1

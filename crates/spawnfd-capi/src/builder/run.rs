@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::DupFlags;
 use spawnfd::Child;
+use spawnfd_sys::spawn_abi::*;
 use spawnfd_sys::{Errno, abi, call};
 
-use super::abi::*;
 use super::action;
 use super::config::{self, Config, Program};
 use super::failure::Failure;
