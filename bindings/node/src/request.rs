@@ -111,7 +111,7 @@ impl Request {
     }
 
     /// Runs the program to its end, in the calling thread.
-    pub fn run_sync(mut self) -> std::result::Result<Output, Failure> {
+    pub fn run_sync(self) -> std::result::Result<Output, Failure> {
         self.command.run_with(&self.options.run).map_err(|error| self.origins.failure(&error))
     }
 
@@ -123,7 +123,7 @@ impl Request {
     }
 
     /// Runs the program to its end, or until `stop`.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) -> std::result::Result<Output, Failure> {
+    pub async fn run(self, stop: impl Future<Output = ()>) -> std::result::Result<Output, Failure> {
         let run = self.command.run_until(&self.options.run, stop);
         run.await.map_err(|error| self.origins.failure(&error))
     }
@@ -140,7 +140,7 @@ impl Request {
     }
 
     /// Starts the program as a job, unless `stop` comes before.
-    pub async fn start(mut self, stop: impl Future<Output = ()>) -> std::result::Result<Started, Failure> {
+    pub async fn start(self, stop: impl Future<Output = ()>) -> std::result::Result<Started, Failure> {
         let grace = grace(&self.options);
         match self.command.start_until(&self.options.run, events(&self.options), stop).await {
             Ok((job, events)) => Ok((job, events, self.origins, grace)),

@@ -200,7 +200,7 @@ impl Job {
         let mut request = Request::new(program, args, Options::new(options, Call::Start)?, false)?;
         request.options.hold |= watched;
         request.options.run = request.options.run.permit(permit);
-        let Request { mut command, options, reported, context } = request;
+        let Request { command, options, reported, context } = request;
         match py.detach(|| command.start_events(&options.run, options.events())) {
             Ok(job) => started.append(Job::of(job, &options, reported, context)),
             Err(error) => Err(context.exception(py, &error)),

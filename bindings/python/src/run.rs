@@ -32,7 +32,7 @@ pub fn run(
     args: &Bound<'_, PyAny>,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<RunResult> {
-    let mut request = Request::new(program, args, Options::new(options, Call::Run)?, false)?;
+    let request = Request::new(program, args, Options::new(options, Call::Run)?, false)?;
     let mut raised = None;
     let outcome = py.detach(|| {
         // While the interpreter is being finalized, attaching fails, and no handlers run.
@@ -110,7 +110,7 @@ pub fn explain(warm: &Bound<'_, Warm>, argv: &Bound<'_, PyAny>, options: &Bound<
     let py = warm.py();
     let warm = warm.get().open()?;
     // Nothing starts, so no audit hook is called.
-    let mut request = Request::new(None, argv, Options::new(options, Call::Run)?, true)?;
+    let request = Request::new(None, argv, Options::new(options, Call::Run)?, true)?;
     match py.detach(|| warm.explain(&request.command)) {
         Ok(found) => {
             let name = found.started.name().into_owned();

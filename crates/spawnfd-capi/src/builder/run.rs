@@ -152,7 +152,7 @@ fn is_cgroup(number: i32) -> bool {
 fn spawn(run: &Run) -> Result<Child, Failure> {
     let mut certain = None;
     loop {
-        let mut translation = translate(run, certain)?;
+        let translation = translate(run, certain)?;
         let error = match translation.command.spawn() {
             Ok(child) => return Ok(child),
             Err(error) => error,
