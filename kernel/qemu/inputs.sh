@@ -12,9 +12,10 @@ cd "$(dirname "$0")/../.."
 case ${1:-} in
 series) library= ;;
 library)
-    library="crates/spawnfd/src/launch/kernel.rs crates/spawnfd-sys/src/builder.rs tests/run-guest.sh tests/in-guest.sh
-        tests/run-binaries.sh tests/src tests/suite/common tests/suite/spawn tests/suite/job/jobs.rs
-        tests/suite/job/limits.rs tests/suite/job/complaints"
+    library="crates/spawnfd/src/launch/kernel.rs crates/spawnfd-sys/src/builder.rs
+        crates/spawnfd-sys/src/spawn_abi.rs tests/run-guest.sh tests/in-guest.sh tests/run-binaries.sh tests/src
+        tests/suite/common tests/suite/spawn tests/suite/job/jobs.rs tests/suite/job/limits.rs
+        tests/suite/job/complaints"
     ;;
 *) sed -n '3,9s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
 esac

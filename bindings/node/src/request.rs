@@ -109,7 +109,7 @@ impl Request {
     }
 
     /// Runs the program to its end, in the calling thread.
-    pub fn run_sync(mut self) -> std::result::Result<Output, Failure> {
+    pub fn run_sync(self) -> std::result::Result<Output, Failure> {
         self.command.run_with(&self.options.run).map_err(|error| self.origins.failure(error))
     }
 
@@ -121,7 +121,7 @@ impl Request {
     }
 
     /// Runs the program to its end, or until `stop`.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) -> std::result::Result<Output, Failure> {
+    pub async fn run(self, stop: impl Future<Output = ()>) -> std::result::Result<Output, Failure> {
         let run = self.command.run_until(&self.options.run, stop);
         run.await.map_err(|error| self.origins.failure(error))
     }
@@ -138,7 +138,7 @@ impl Request {
     }
 
     /// Starts the program as a job, unless `stop` comes before.
-    pub async fn start(mut self, stop: impl Future<Output = ()>) -> std::result::Result<Started, Failure> {
+    pub async fn start(self, stop: impl Future<Output = ()>) -> std::result::Result<Started, Failure> {
         let grace = grace(&self.options);
         match self.command.start_until(&self.options.run, events(&self.options), stop).await {
             Ok((job, events)) => Ok((job, events, self.origins, grace)),
@@ -155,8 +155,8 @@ impl Request {
     }
 
     /// Finds out how a run would start.
-    pub fn explain(mut self, warm: &Warm) -> std::result::Result<Explanation, Failure> {
-        warm.explain(&mut self.command).map_err(|error| self.origins.failure(error))
+    pub fn explain(self, warm: &Warm) -> std::result::Result<Explanation, Failure> {
+        warm.explain(&self.command).map_err(|error| self.origins.failure(error))
     }
 }
 

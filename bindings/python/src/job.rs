@@ -199,7 +199,7 @@ impl Job {
         let permit = permit.and_then(|request| request.get().take());
         let request = Request::new(program, args, Options::new(options, Call::Start)?)?;
         request.audit(py)?;
-        let Request { mut command, mut options, reported, context, .. } = request;
+        let Request { command, mut options, reported, context, .. } = request;
         options.hold |= watched;
         options.run = options.run.permit(permit);
         match py.detach(|| command.start_events(&options.run, options.events())) {

@@ -39,7 +39,7 @@ pub fn run(
     args: &Bound<'_, PyAny>,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<RunResult> {
-    let mut request = Request::new(program, args, Options::new(options, Call::Run)?)?;
+    let request = Request::new(program, args, Options::new(options, Call::Run)?)?;
     request.audit(py)?;
     let mut raised = None;
     let outcome = py.detach(|| {
@@ -101,8 +101,8 @@ type Explanation = (String, f64, Option<&'static str>, Option<&'static str>, Str
 pub fn explain(warm: &Bound<'_, Warm>, argv: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Explanation> {
     let py = warm.py();
     let warm = warm.get().open()?;
-    let mut request = Request::new(None, argv, Options::new(options, Call::Run)?)?;
-    match py.detach(|| warm.explain(&mut request.command)) {
+    let request = Request::new(None, argv, Options::new(options, Call::Run)?)?;
+    match py.detach(|| warm.explain(&request.command)) {
         Ok(found) => {
             let name = found.started.name().into_owned();
             Ok((name, found.saves.as_secs_f64(), found.meaning(), found.remedy(), found.to_string()))

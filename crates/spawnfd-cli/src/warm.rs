@@ -89,7 +89,7 @@ impl Explain {
             return Err(Failure::new(message));
         }
         warm.fill(PARK_TIME);
-        let explanation = warm.explain(&mut command)?;
+        let explanation = warm.explain(&command)?;
         let stats = warm.stats();
         let memory = explanation.is_warm().then(|| stats.memory / stats.parked.max(1) as u64);
         failure::print(if self.json { json(&explanation, memory)? } else { text(&explanation, memory) }.as_bytes())

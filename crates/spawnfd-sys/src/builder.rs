@@ -11,30 +11,21 @@ use core::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::call::{FilterInstruction, SignalSet};
+use crate::spawn_abi::*;
 use crate::{ArgBlock, Call, Calls, Errno, RawFd, abi, arch};
 
 const PIDFD_CONFIG: u32 = 474;
 const PIDFD_SPAWN_RUN: u32 = 475;
-const PIDFD_EMPTY: u32 = 1 << 27;
-const SET_FD: u32 = 2;
-const SET_FLAGS: u32 = 5;
-const KEY_NAMESPACES: u32 = 10;
-
-/// `SPAWN_FDS_INHERIT`: the child begins with those descriptors of the caller that are not close-on-exec.
-const FDS_INHERIT: u32 = 1 << 1;
-/// `SPAWN_BECOME_PIDFD`: the builder's number becomes the child's pidfd.
-const BECOME_PIDFD: u32 = 1 << 2;
-
 /// The kinds of descriptors that a caller gives to a builder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
     /// The executable.
-    Program = 4,
+    Program = PIDFD_CONFIG_KEY_EXEC_FD as isize,
     /// The directory of the cgroup (v2) in which the child starts.
-    Cgroup = 6,
+    Cgroup = PIDFD_CONFIG_KEY_CGROUP as isize,
 }
 
-/// An action of a child before exec: the fields of `struct spawn_action`, in the kernel's order and units. The kernel's
+/// An action of a child before exec: the fields of [`SpawnAction`], in the kernel's order and units. The kernel's
 /// `fd`, `newfd` and `arg` are unions, which have other names in other kinds of actions.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
@@ -65,7 +56,7 @@ pub enum ActionArg<'a> {
     /// The address of a `struct spawn_sigset`.
     Signals(SignalSet),
     /// The address of a `struct spawn_capabilities`.
-    Capabilities([u64; 5]),
+    Capabilities(SpawnCapabilities),
 }
 
 impl Default for ActionArg<'_> {
@@ -74,33 +65,19 @@ impl Default for ActionArg<'_> {
     }
 }
 
-/// `struct spawn_action`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct RawAction {
-    kind: u32,
-    flags: u32,
-    fd: i32,
-    newfd: i32,
-    arg: u64,
-    reserved: u64,
-}
-
 /// The struct that an action's `arg` points to, for the kinds of actions that have one.
 #[derive(Clone, Copy, Debug)]
 enum Detail {
-    /// `struct spawn_open`: path, size of `struct open_how`, and that struct.
-    Open([u64; 5]),
-    /// `struct spawn_sigset`, which contains the address of a set; and that set.
-    Signals([u64; 2], SignalSet),
-    /// `struct spawn_capabilities`.
-    Capabilities([u64; 5]),
+    Open(SpawnOpen),
+    /// The struct, which contains the address of a set; and that set.
+    Signals(SpawnSigset, SignalSet),
+    Capabilities(SpawnCapabilities),
 }
 
 /// The actions of a child, in order, in the kernel's form.
 #[derive(Debug, Default)]
 pub struct Actions<'a> {
-    raw: Vec<RawAction>,
+    raw: Vec<SpawnAction>,
     /// The structs of those actions whose `arg` is [`DETAIL`], in the same order.
     details: Vec<Detail>,
     names: PhantomData<&'a CStr>,
@@ -108,23 +85,6 @@ pub struct Actions<'a> {
 
 /// Placeholder for the address of a detail, which may move until the last `push`.
 const DETAIL: u64 = u64::MAX;
-
-/// `struct spawn_args`.
-#[repr(C)]
-#[derive(Debug, Default)]
-struct RawArgs {
-    flags: u32,
-    nr_actions: u32,
-    path: u64,
-    argv: u64,
-    envp: u64,
-    actions: u64,
-    action_size: u32,
-    failed: i32,
-    pid: i32,
-    reserved0: u32,
-    reserved1: u64,
-}
 
 /// The step in which `Builder::run` failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,17 +97,12 @@ pub enum FailedAt {
     Exec,
 }
 
-const SETUP: i32 = -2;
-
 /// Returns the address of a value, or NULL for an empty slice.
 fn address<T: ?Sized>(of: &T) -> u64 {
     if size_of_val(of) == 0 { 0 } else { (&raw const *of).cast::<u8>() as u64 }
 }
 
 impl<'a> Actions<'a> {
-    /// The kernel's maximum number of actions, `SPAWN_MAX_ACTIONS`.
-    pub const MOST: usize = 256;
-
     /// Creates an empty list with capacity for `count` actions.
     pub fn with_capacity(count: usize) -> Actions<'a> {
         Actions { raw: Vec::with_capacity(count), ..Actions::default() }
@@ -177,13 +132,17 @@ impl<'a> Actions<'a> {
             ActionArg::Ints(ints) => address(ints),
             ActionArg::Filter(program) => address(program),
             ActionArg::Open(path, how) => {
-                let size = size_of::<abi::open_how>() as u64;
-                detailed(Detail::Open([path.as_ptr() as u64, size, how.flags, how.mode, how.resolve]))
+                let how = OpenHow { flags: how.flags, mode: how.mode, resolve: how.resolve };
+                let (path, how_size) = (path.as_ptr() as u64, size_of::<OpenHow>() as u64);
+                detailed(Detail::Open(SpawnOpen { path, how_size, how }))
             }
-            ActionArg::Signals(set) => detailed(Detail::Signals([0, 8], set)),
+            ActionArg::Signals(set) => {
+                let sigsetsize = size_of::<SignalSet>() as u64;
+                detailed(Detail::Signals(SpawnSigset { sigset: 0, sigsetsize }, set))
+            }
             ActionArg::Capabilities(sets) => detailed(Detail::Capabilities(sets)),
         };
-        self.raw.push(RawAction { kind, flags, fd, newfd, arg, reserved: 0 });
+        self.raw.push(SpawnAction { r#type: kind, flags, fd, newfd, arg, reserved: 0 });
     }
 
     /// Writes the addresses of the details into the actions. The details do not move until the next `push`.
@@ -193,7 +152,7 @@ impl<'a> Actions<'a> {
             raw.arg = match detail {
                 Detail::Open(open) => address(open),
                 Detail::Signals(head, set) => {
-                    head[0] = address(set);
+                    head.sigset = address(set);
                     address(head)
                 }
                 Detail::Capabilities(sets) => address(sets),
@@ -242,7 +201,7 @@ impl Builder {
     /// # Errors
     /// EBADF: the number is negative.
     pub fn give(&self, what: Given, number: RawFd) -> Result<(), Errno> {
-        self.config(SET_FD, what as u32, number)
+        self.config(PIDFD_CONFIG_SET_FD, what as u32, number)
     }
 
     /// Makes the child start in new namespaces (`CLONE_NEW*`).
@@ -250,7 +209,7 @@ impl Builder {
     /// # Errors
     /// EINVAL: a kind of namespace in which a child cannot start.
     pub fn namespaces(&self, kinds: u32) -> Result<(), Errno> {
-        self.config(SET_FLAGS, KEY_NAMESPACES, kinds as i32)
+        self.config(PIDFD_CONFIG_SET_FLAGS, PIDFD_CONFIG_KEY_NAMESPACES, kinds as i32)
     }
 
     fn config(&self, command: u32, key: u32, number: i32) -> Result<(), Errno> {
@@ -270,7 +229,7 @@ impl Builder {
     /// # Errors
     /// The failed step, and the errno of execve(2) or of the action. EAGAIN, ENOMEM, EMFILE, EPERM:
     /// the kernel could not create the child. E2BIG: the arguments are too long for execve(2), or
-    /// there are more actions than [`Actions::MOST`]. EACCES in the setup: the caller's credentials have changed since
+    /// there are more actions than `SPAWN_MAX_ACTIONS`. EACCES in the setup: the caller's credentials have changed since
     /// `Builder::open`. EDQUOT: the actions of the user's spawns need too much kernel memory.
     ///
     /// # References
@@ -285,28 +244,28 @@ impl Builder {
     ) -> Result<(i32, OwnedFd), (FailedAt, Errno)> {
         actions.settle();
         let raw = &actions.raw;
-        let mut args = RawArgs {
-            flags: BECOME_PIDFD | if inherit { FDS_INHERIT } else { 0 },
+        let mut args = SpawnArgs {
+            flags: SPAWN_BECOME_PIDFD | if inherit { SPAWN_FDS_INHERIT } else { 0 },
             nr_actions: raw.len() as u32,
             path: path.map_or(0, |path| path.as_ptr() as u64),
             argv: argv.as_ptr() as u64,
             envp: envp.as_ptr() as u64,
             actions: if raw.is_empty() { 0 } else { raw.as_ptr() as u64 },
-            action_size: if raw.is_empty() { 0 } else { size_of::<RawAction>() as u32 },
-            failed: SETUP,
-            ..RawArgs::default()
+            action_size: if raw.is_empty() { 0 } else { size_of::<SpawnAction>() as u32 },
+            failed: SPAWN_FAILED_SETUP,
+            ..SpawnArgs::default()
         };
         let number = self.0.as_raw_fd() as usize;
         // SAFETY: the call gets the size of `args`. The data that `args` and `actions` point to outlives the call.
         // The kernel writes only to `args`.
         let ran = unsafe {
-            arch::syscall(PIDFD_SPAWN_RUN, [number, (&raw mut args) as usize, size_of::<RawArgs>(), 0, 0, 0])
+            arch::syscall(PIDFD_SPAWN_RUN, [number, (&raw mut args) as usize, size_of::<SpawnArgs>(), 0, 0, 0])
         };
         match Errno::check(ran) {
             Ok(_) => Ok((args.pid, self.0)),
             Err(errno) => Err((
                 match args.failed {
-                    SETUP => FailedAt::Setup,
+                    SPAWN_FAILED_SETUP => FailedAt::Setup,
                     index => usize::try_from(index).map_or(FailedAt::Exec, FailedAt::Action),
                 },
                 errno,
@@ -318,16 +277,6 @@ impl Builder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::mem::offset_of;
-
-    /// The layouts equal those of include/uapi/linux/spawn.h.
-    #[test]
-    fn layouts_equal_those_of_the_kernel() {
-        assert_eq!((size_of::<RawAction>(), offset_of!(RawAction, arg)), (32, 16));
-        assert_eq!((size_of::<RawArgs>(), offset_of!(RawArgs, path), offset_of!(RawArgs, actions)), (64, 8, 32));
-        assert_eq!((offset_of!(RawArgs, failed), offset_of!(RawArgs, pid)), (44, 48));
-        assert_eq!(size_of::<abi::open_how>(), 24, "follows the path and this size in struct spawn_open");
-    }
 
     /// Each action gets the address of its own detail, and actions without a detail keep their argument.
     #[test]
@@ -344,7 +293,11 @@ mod tests {
             let Some(detail @ Detail::Signals(head, set)) = details.next() else { panic!("{details:?}") };
             let args: Vec<u64> = triple.iter().map(|raw| raw.arg).collect();
             assert_eq!(args, [0, address(head), u32::MAX.into()]);
-            assert_eq!((head, *set), (&[address(set), 8], triple[0].fd as u64), "{detail:?}");
+            assert_eq!(
+                (head, *set),
+                (&SpawnSigset { sigset: address(set), sigsetsize: 8 }, triple[0].fd as u64),
+                "{detail:?}"
+            );
         }
     }
 

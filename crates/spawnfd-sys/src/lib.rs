@@ -24,6 +24,7 @@ mod probe;
 mod wait;
 
 pub mod call;
+pub mod spawn_abi;
 
 pub use arch::Entry;
 pub use args::{ArgBlock, ArgBuilder};

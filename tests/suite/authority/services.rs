@@ -50,7 +50,7 @@ pub fn assert_served(who: &str) {
         job.stop(Duration::ZERO);
         ended(&job, Stop::Cancelled);
     }
-    let mut child = sleep();
+    let child = sleep();
     let child = child.spawn().unwrap_or_else(|error| panic!("{who}: {error}"));
     let pid = child.id();
     child.kill().unwrap_or_else(|error| panic!("{who}: {error}"));

@@ -11,12 +11,12 @@ use spawnfd::{Command, Job, Output, Result, Run};
 use super::eventually;
 
 /// Runs a command to its end in the caller's thread.
-pub fn in_caller(mut command: Command<'static>, run: &Run) -> Output {
+pub fn in_caller(command: Command<'static>, run: &Run) -> Output {
     command.run_with(run).expect("runs")
 }
 
 /// Runs a command to its end in the library's engine thread.
-pub fn in_engine(mut command: Command<'static>, run: &Run) -> Output {
+pub fn in_engine(command: Command<'static>, run: &Run) -> Output {
     let (sender, receiver) = channel();
     let done = move |output| sender.send(output).expect("the receiver is alive");
     let _handle = command.run_then(run, done).expect("starts");
@@ -54,7 +54,7 @@ pub fn polled<T: Send>(future: impl Future<Output = T> + Send) -> impl Future<Ou
 }
 
 /// A future of a run that owns the command and the run's options.
-pub fn future(mut command: Command<'static>, run: &Run) -> impl Future<Output = Result<Output>> + Send + use<> {
+pub fn future(command: Command<'static>, run: &Run) -> impl Future<Output = Result<Output>> + Send + use<> {
     let run = run.clone();
     async move { command.run_async(&run).await }
 }

@@ -522,7 +522,7 @@ fn a_dropped_job_s_program_gets_one_sigterm() {
 fn a_stop_ends_a_run_early_and_the_output_remains() {
     isolated!(|| {
         let run = Run::new();
-        let mut command = sh("echo begun; exec sleep 1000");
+        let command = sh("echo begun; exec sleep 1000");
         let pause = async { drop(sh("sleep 0.2").run_async(&Run::new()).await) };
         let output = block_on(command.run_until(&run, pause)).expect("runs");
         assert_eq!((output.stop, &output.stdout[..]), (Stop::Cancelled, &b"begun\n"[..]));

@@ -29,15 +29,15 @@ type Form<'a> = &'a dyn Fn(Command<'static>, &Run) -> Output;
 
 /// Runs `configure`d commands in each form of a run, and passes the file's text and the output to `check`.
 fn in_every_form(run: &Run, configure: impl Fn(&mut Command<'static>, &Path), check: impl Fn(&str, Output)) {
-    let by_callback = |mut command: Command<'static>, run: &Run| {
+    let by_callback = |command: Command<'static>, run: &Run| {
         let (sender, receiver) = channel();
         let _handle = command.run_then(run, move |output| sender.send(output).expect("the receiver is alive"));
         receiver.recv().expect("a message").expect("runs")
     };
     let forms: [Form<'_>; 4] = [
-        &|mut command, run| command.run_with(run).expect("runs"),
+        &|command, run| command.run_with(run).expect("runs"),
         &by_callback,
-        &|mut command, run| command.start(run).expect("starts").wait().expect("a result").as_ref().clone(),
+        &|command, run| command.start(run).expect("starts").wait().expect("a result").as_ref().clone(),
         &|command, run| block_on(future(command, run)).expect("runs"),
     ];
     for form in forms {

@@ -160,7 +160,7 @@ fn tasks_wait_for_a_permit_without_a_thread() {
             assert!(most <= before + 1, "{most} threads, the engine's included");
             // Dropping a future removes it from the limiter's queue.
             let held = [(); 3].map(|()| limiter.try_acquire().expect("a free permit"));
-            let mut command = sh("exit");
+            let command = sh("exit");
             let waited = tokio::time::timeout(Duration::from_millis(20), command.run_async(&run)).await;
             assert!(waited.is_err() && count(&limiter) == (3, 0));
             drop(held);

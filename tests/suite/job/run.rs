@@ -55,7 +55,7 @@ fn two_sources_of_one_stream_are_rejected() {
             ),
             (with_stderr, run.terminal(TerminalSize::default()), "terminal cannot be combined with stderr"),
         ];
-        for (mut command, run, message) in wrong {
+        for (command, run, message) in wrong {
             // A run that waits for a place would never end.
             let limiter = Limiter::new(1);
             let _place = limiter.acquire().expect("a place");
@@ -373,7 +373,7 @@ fn a_run_does_not_change_the_commands_streams() {
         let terminal = input.clone().terminal(TerminalSize::default());
         let fails = input.clone().limits(Limits::new().memory(0));
         for (run, works) in [(input, true), (terminal, true), (fails, false)] {
-            let mut command = Command::new("true");
+            let command = Command::new("true");
             assert_eq!(command.run_with(&run).is_ok(), works);
             let mut child = command.spawn().expect("starts");
             assert!(child.stdin.is_none() && child.stdout.is_none() && child.stderr.is_none(), "inherited, as before");

@@ -15,7 +15,7 @@ use spawnfd_tests::isolated;
 fn a_run_in_a_terminal_is_read_written_and_resized() {
     isolated!(|| {
         let run = Run::new().terminal(TerminalSize::new(33, 77)).writable(100).window(1000);
-        let mut command = sh("stty -echo; tty >/dev/null && stty size; read line; stty size; echo \"got $line\"; cat");
+        let command = sh("stty -echo; tty >/dev/null && stty size; read line; stty size; echo \"got $line\"; cat");
         for _ in 0..2 {
             let job = command.start(&run).expect("starts");
             let (_, next) = read_until(&job, 0, "33 77\r\n");

@@ -129,7 +129,7 @@ fn a_timeout_ends_the_run_of_a_program_that_may_not_be_killed() {
 fn cancelling_and_limits_end_the_run_of_a_program_that_may_not_be_killed() {
     isolated!(|| as_user(|program| {
         for grace in GRACES {
-            let (mut command, _writer) = with_stdin_pipe(Command::new(program));
+            let (command, _writer) = with_stdin_pipe(Command::new(program));
             let job = command.start(&Run::new().window(100)).expect("starts");
             read_until(&job, 0, "\n");
             job.stop(grace);
@@ -150,7 +150,7 @@ fn dropping_ends_the_run_of_a_program_that_may_not_be_killed() {
     isolated!(|| as_user(|program| {
         let limiter = Limiter::new(2);
         let run = Run::new().window(100).grace(Duration::ZERO).limiter(&limiter);
-        let (mut command, job_writer) = with_stdin_pipe(Command::new(program));
+        let (command, job_writer) = with_stdin_pipe(Command::new(program));
         let job = command.start(&run).expect("starts");
         read_until(&job, 0, "\n");
         let pid = job.id();
@@ -170,7 +170,7 @@ fn a_status_that_arrives_after_the_refused_kill_is_reported() {
         for grace in GRACES {
             // The program has one second to end; a busy machine may need more.
             eventually("it ends in time", || {
-                let (mut command, writer) = with_stdin_pipe(Command::new(program));
+                let (command, writer) = with_stdin_pipe(Command::new(program));
                 let job = command.start(&Run::new().window(100)).expect("starts");
                 read_until(&job, 0, "\n");
                 job.stop(grace);
@@ -190,7 +190,7 @@ fn a_status_that_arrives_after_the_refused_kill_is_reported() {
 #[test]
 fn an_adopted_program_that_may_not_be_killed_is_still_read() {
     isolated!(|| as_user(|program| {
-        let (mut command, writer) = with_stdin_pipe(Command::new(program));
+        let (command, writer) = with_stdin_pipe(Command::new(program));
         let job = command.start(&Run::new().window(100).leftovers(Leftovers::Adopt)).expect("starts");
         let (_, since) = read_until(&job, 0, "\n");
         job.stop(Duration::ZERO);
@@ -257,7 +257,7 @@ fn a_tree_that_a_kill_does_not_end_is_listed() {
             let (theirs, writer) = common::pipe();
             let mut command = sh("cat <&3 & echo $!; read x");
             command.descriptor(OwnedFd::from(theirs), 3);
-            let (mut command, shell_writer) = with_stdin_pipe(command);
+            let (command, shell_writer) = with_stdin_pipe(command);
             let job = command.start(&Run::new().window(100).tree(want)).expect("starts");
             let (child, _) = read_until(&job, 0, "\n");
             job.stop(Duration::ZERO);

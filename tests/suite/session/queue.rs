@@ -143,7 +143,7 @@ fn a_flush_delivers_an_incomplete_line(shell: Shell) {
 fn a_side_command_has_directory_and_variables(shell: Shell) {
     let session = shell.open(SessionOptions::new().restart(true));
     let line = |session: &Session, line: &str| {
-        let mut command = session.side_command(["sh", "-c", line]).expect("a command");
+        let command = session.side_command(["sh", "-c", line]).expect("a command");
         let output = command.run_with(&Run::new().timeout(LONG)).expect("a result");
         assert!(output.ok() && output.stderr.is_empty(), "{output:?}");
         output.stdout_text().into_owned()

@@ -106,7 +106,7 @@ detached_starts! {
         assert_eq!(error.to_string(), expected);
         let path = directory.join("program");
         executable(&path, "no program");
-        let mut command = launcher.command(&path);
+        let command = launcher.command(&path);
         let mut child = command.spawn().expect("there is a child");
         let error = child.wait().expect_err("exec failed");
         assert_eq!((error.stage(), error.errno()), (Stage::Exec, Errno::ENOEXEC), "{error}");

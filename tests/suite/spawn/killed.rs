@@ -55,7 +55,7 @@ fn all_starts_succeed() {
     assert_eq!(code(found.command().spawn()), Ok(0));
     for want in [TreeControl::Group, TreeControl::Auto] {
         let run = Run::new().input("input").tree(want);
-        let mut cat = Command::new("/bin/cat");
+        let cat = Command::new("/bin/cat");
         assert_eq!(cat.run_with(&run).expect("runs").stdout, b"input");
         let mut echo = Command::new("/bin/echo");
         echo.arg("word");

@@ -22,6 +22,7 @@ mod messages;
 mod random;
 mod relative;
 mod sandbox;
+mod shared;
 mod signals;
 mod snapshot;
 mod stale;

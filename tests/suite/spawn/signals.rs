@@ -72,10 +72,7 @@ fn storm(signals: &[i32], toggled: bool, body: impl FnOnce()) {
         body();
     };
     while_repeating(send, || if toggled { while_repeating(toggle, body) } else { body() });
-    // Without clone3, a handler that the caller has set less than 10 ms ago may run in the child,
-    // during two system calls: docs/adr/0003-handlers-without-clone3.md.
-    let allowed = u64::from(toggled && !spawnfd_tests::has_syscall("clone3"));
-    assert!(IN_CHILDREN.load(Ordering::Relaxed) <= allowed, "handlers of the caller ran in children: {IN_CHILDREN:?}");
+    assert_eq!(IN_CHILDREN.load(Ordering::Relaxed), 0, "no handler of the caller runs in a child");
 }
 
 fn check_storm(launcher: Launcher, toggled: bool) {

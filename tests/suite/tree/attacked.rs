@@ -236,13 +236,13 @@ mod both_processes_of_a_guard {
 
     #[test]
     fn are_replaced_during_a_run() {
-        isolated!(|| are_replaced_during(|mut command| _ = command.run_with(&Run::new())));
+        isolated!(|| are_replaced_during(|command| _ = command.run_with(&Run::new())));
     }
 
     #[test]
     fn are_replaced_during_a_job() {
         isolated!(|| {
-            are_replaced_during(|mut command| {
+            are_replaced_during(|command| {
                 let _job = command.start(&Run::new()).expect("starts");
                 std::thread::sleep(PATIENCE);
             });

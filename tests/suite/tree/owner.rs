@@ -112,13 +112,13 @@ impl EndOfOwner {
     }
 }
 
-fn run(Owner { mut command, run, end }: Owner) {
+fn run(Owner { command, run, end }: Owner) {
     thread::spawn(move || _ = command.run_with(&run));
     end.take_place();
 }
 
 /// The process's first thread is in the call when the process ends.
-fn run_in_the_first_thread(Owner { mut command, run, mut end }: Owner) {
+fn run_in_the_first_thread(Owner { command, run, mut end }: Owner) {
     // A panic ends the process only in its first thread.
     if matches!(end.end, End::Panic) {
         end.end = End::Exit;
@@ -127,51 +127,51 @@ fn run_in_the_first_thread(Owner { mut command, run, mut end }: Owner) {
     let _ = command.run_with(&run);
 }
 
-fn run_then(Owner { mut command, run, end }: Owner) {
+fn run_then(Owner { command, run, end }: Owner) {
     command.run_then(&run, |_| ()).expect("starts");
     end.take_place();
 }
 
-fn run_then_and_cancel(Owner { mut command, run, end }: Owner) {
+fn run_then_and_cancel(Owner { command, run, end }: Owner) {
     let handle = command.run_then(&run, |_| ()).expect("starts");
     end.take_place_during(|| handle.cancel());
 }
 
-fn start(Owner { mut command, run, end }: Owner) {
+fn start(Owner { command, run, end }: Owner) {
     let _job = command.start(&run).expect("starts");
     end.take_place();
 }
 
-fn start_and_drop(Owner { mut command, run, end }: Owner) {
+fn start_and_drop(Owner { command, run, end }: Owner) {
     let job = command.start(&run).expect("starts");
     end.take_place_during(|| drop(job));
 }
 
-fn start_and_stop(Owner { mut command, run, end }: Owner) {
+fn start_and_stop(Owner { command, run, end }: Owner) {
     let job = command.start(&run).expect("starts");
     end.take_place_during(|| job.stop(GRACE));
 }
 
 /// A server with four jobs, which ends while SIGTERM ends the jobs.
-fn start_four_and_stop(Owner { mut command, run, end }: Owner) {
+fn start_four_and_stop(Owner { command, run, end }: Owner) {
     let run = run.grace(PATIENCE);
     let jobs: Vec<_> = (0..4).map(|_| command.start(&run).expect("starts")).collect();
     end.take_place_during(|| jobs.iter().for_each(|job| job.stop(PATIENCE)));
 }
 
-fn run_async(Owner { mut command, run, end }: Owner) {
+fn run_async(Owner { command, run, end }: Owner) {
     let mut future = pin!(command.run_async(&run));
     assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     end.take_place();
 }
 
-fn run_async_and_drop(Owner { mut command, run, end }: Owner) {
+fn run_async_and_drop(Owner { command, run, end }: Owner) {
     let mut future = Box::pin(command.run_async(&run));
     assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     end.take_place_during(|| drop(future));
 }
 
-fn run_async_and_abort(Owner { mut command, run, end }: Owner) {
+fn run_async_and_abort(Owner { command, run, end }: Owner) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let task = runtime.spawn(async move { command.run_async(&run).await });
     // The runtime polls the task, which starts the program.
@@ -182,7 +182,7 @@ fn run_async_and_abort(Owner { mut command, run, end }: Owner) {
     });
 }
 
-fn run_async_and_time_out(Owner { mut command, run, end }: Owner) {
+fn run_async_and_time_out(Owner { command, run, end }: Owner) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
         let future = command.run_async(&run);

@@ -134,7 +134,7 @@ fn auto_parks_a_program_from_its_second_start_on() {
         assert_eq!(start(&warm, "sh"), Started::Cold("not added"));
         assert!(warm.fill(LONG));
         assert_eq!(warm.stats().made, 0);
-        assert_eq!(warm.explain(&mut Command::new("sh")).unwrap().reason(), Some("rare"));
+        assert_eq!(warm.explain(&Command::new("sh")).unwrap().reason(), Some("rare"));
         assert_eq!(start(&warm, "sh"), Started::Cold("empty"));
         assert!(warm.fill(LONG));
         assert_eq!(start(&warm, "sh"), Started::Reserve);
@@ -171,7 +171,7 @@ fn auto_forks_only_programs_with_trusted_input() {
 #[test]
 fn an_explanation_changes_nothing() {
     isolated!(|| {
-        let explain = |warm: &Warm| warm.explain(&mut Command::new("sh")).unwrap().started;
+        let explain = |warm: &Warm| warm.explain(&Command::new("sh")).unwrap().started;
         // A parent without a child: a start would fork one.
         with_backlog(|| {
             let warm = Warm::new(WarmOptions::new().mode(Mode::Fork)).unwrap();
@@ -201,8 +201,8 @@ fn an_explanation_changes_nothing() {
 fn an_explanation_is_that_of_the_next_start() {
     isolated!(|| {
         let warm = Warm::new(WarmOptions::new()).unwrap();
-        let explain = |command: &mut Command<'_>| warm.explain(command).unwrap();
-        let unknown = explain(&mut Command::new("sh"));
+        let explain = |command: &Command<'_>| warm.explain(command).unwrap();
+        let unknown = explain(&Command::new("sh"));
         assert_eq!(unknown.started, Started::Cold("not added"));
         assert!(unknown.to_string().contains("Call add()"), "{unknown}");
         warm.add("sh", Park::new().depth(1)).unwrap();
@@ -217,7 +217,7 @@ fn an_explanation_is_that_of_the_next_start() {
         let mut command = Command::new("sh");
         command.args(["-c", "exit 3"]).warm(&warm);
         for _ in 0..3 {
-            let warm_start = explain(&mut command);
+            let warm_start = explain(&command);
             assert_eq!(warm_start.started, Started::Reserve);
             assert!(warm_start.saves > Duration::ZERO && warm_start.to_string().contains(" ms of start-up"));
         }

@@ -7,9 +7,9 @@ use std::ffi::CStr;
 
 use serde::{Deserialize, Serialize};
 use spawnfd::internal::killed_calls;
+use spawnfd_sys::spawn_abi::*;
 use spawnfd_sys::{Errno, abi, call};
 
-use super::abi::*;
 use crate::copy;
 
 /// The namespaces in which a child can start, or which it can join.

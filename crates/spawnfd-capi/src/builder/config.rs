@@ -5,8 +5,8 @@ use std::ffi::CString;
 
 use serde::{Deserialize, Serialize};
 use spawnfd_sys::Errno;
+use spawnfd_sys::spawn_abi::*;
 
-use super::abi::*;
 use super::action::{self, Action, NAMESPACES};
 use crate::copy;
 

@@ -4,8 +4,8 @@
 use spawnfd::Command;
 use spawnfd::error::{ErrorKind, Stage};
 use spawnfd_sys::Errno;
+use spawnfd_sys::spawn_abi::*;
 
-use super::abi::*;
 use super::action::Action;
 
 /// A failed run: the errno, and the value of `spawn_args.failed`.

@@ -59,7 +59,6 @@
 //! - DENY_SETGROUPS, UID_MAP and GID_MAP elsewhere.
 //! - EXEC_FD of a script, if an OPEN has opened the descriptor of that number.
 
-mod abi;
 mod action;
 mod config;
 mod failure;
@@ -69,7 +68,7 @@ mod table;
 mod translate;
 mod versions;
 
-pub use abi::*;
+pub use spawnfd_sys::spawn_abi::*;
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::DupFlags;
 use spawnfd::Child;
+use spawnfd_sys::spawn_abi::*;
 use spawnfd_sys::{Errno, abi, call};
 
-use super::abi::*;
 use super::action;
 use super::config::{self, Config, Program};
 use super::failure::Failure;
@@ -152,7 +152,7 @@ fn is_cgroup(number: i32) -> bool {
 fn spawn(run: &Run) -> Result<Child, Failure> {
     let mut certain = None;
     loop {
-        let mut translation = translate(run, certain)?;
+        let translation = translate(run, certain)?;
         let error = match translation.command.spawn() {
             Ok(child) => return Ok(child),
             Err(error) => error,

@@ -12,9 +12,9 @@ use std::os::unix::ffi::OsStrExt;
 use spawnfd::command::{CapabilitySets, FilterInstruction, Namespaces, OpenHow};
 use spawnfd::signal::SignalSet;
 use spawnfd::{Command, Env, Template};
+use spawnfd_sys::spawn_abi::*;
 use spawnfd_sys::{Errno, abi, call};
 
-use super::abi::*;
 use super::action::{ALL_CAPABILITIES, Action, CLOSE_RANGE_CLOEXEC, halves, words};
 use super::failure::{Failure, Translation};
 use super::search::Directory;

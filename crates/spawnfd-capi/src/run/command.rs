@@ -489,7 +489,7 @@ pub unsafe extern "C" fn spawnfd_run(
     // SAFETY: the caller guarantees the pointers.
     unsafe {
         answer(error, ptr::null_mut(), || {
-            let (mut command, options) = object(command, "command")?.prepare(Call::Run)?;
+            let (command, options) = object(command, "command")?.prepare(Call::Run)?;
             Ok(spawnfd_result::create(command.run_with(&options.run)?.into()))
         })
     }
@@ -508,7 +508,7 @@ pub unsafe extern "C" fn spawnfd_start(command: *const spawnfd_command, error: *
     // SAFETY: the caller guarantees the pointers.
     unsafe {
         answer(error, ptr::null_mut(), || {
-            let (mut command, options) = object(command, "command")?.prepare(Call::Start)?;
+            let (command, options) = object(command, "command")?.prepare(Call::Start)?;
             spawnfd_job::create(&options, |events| command.start_events(&options.run, events))
         })
     }

@@ -79,7 +79,7 @@ use crate::template::{CacheKey, Template, TemplateCache};
 /// The child sets SIGPIPE to its default action, because Rust's runtime ignores SIGPIPE. Other ignored signals stay
 /// ignored, and blocked signals stay blocked.
 ///
-/// A command can be spawned any number of times.
+/// A command can be started any number of times, also by several threads at once.
 ///
 /// `{:?}` prints the command line and the names of the variables that differ from this process's environment. It
 /// prints no variable's value, because values are often secrets.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use spawnfd_child::{Announcement, Op};
 
-use super::{Command, Stdio};
+use super::{Command, ParkedSource, Stdio};
 use crate::child::Subreaper;
 use crate::sandbox::SandboxDescriptor;
 
@@ -37,6 +37,8 @@ pub(crate) struct Start<'a> {
     pub(crate) given: Vec<SandboxDescriptor>,
     /// The place in the tree of the run. `None`: the command's.
     pub(crate) placement: Option<Placement>,
+    /// The parked processes from which the program may start.
+    pub(crate) parked: Option<&'a dyn ParkedSource>,
     /// True if the start uses no parked process, because a signal killed the parked process of an earlier attempt
     /// before it began to start the command.
     pub(crate) is_cold: bool,
@@ -52,6 +54,7 @@ impl<'a> Start<'a> {
             actions: Vec::new(),
             given: Vec::new(),
             placement: None,
+            parked: command.parked.as_deref(),
             is_cold: false,
         }
     }

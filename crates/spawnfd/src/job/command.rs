@@ -29,7 +29,7 @@ impl Command<'_> {
     /// command made from a [`Template`](crate::Template) fails as stale if the executable has changed. A command made
     /// from a name gets a new template instead. If the caller may not have another process (EAGAIN), the call ends the
     /// library's idle helpers and tries once more.
-    pub fn spawn(&mut self) -> Result<Child> {
+    pub fn spawn(&self) -> Result<Child> {
         let wait = if self.waits { Wait::Exec } else { Wait::Nothing };
         let mut prepare = |may_have_helpers: bool| {
             if !may_have_helpers {
@@ -56,7 +56,7 @@ impl Command<'_> {
     /// assert!(Command::new("true").status()?.success());
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
-    pub fn status(&mut self) -> Result<ExitStatus> {
+    pub fn status(&self) -> Result<ExitStatus> {
         self.spawn()?.wait()
     }
 
@@ -74,7 +74,7 @@ impl Command<'_> {
     /// The program could not be started or watched. How the program ended is in the [`Output`]. If the
     /// library cannot watch the program any longer, it kills the program and its process tree. If the application has
     /// reused one of the run's descriptor numbers (EBADF), the library leaves the program alone.
-    pub fn run(&mut self) -> Result<Output> {
+    pub fn run(&self) -> Result<Output> {
         self.run_with(&Run::default())
     }
 
@@ -82,7 +82,7 @@ impl Command<'_> {
     ///
     /// # Errors
     /// The same as those of [`run`](Command::run).
-    pub fn output(&mut self) -> Result<Output> {
+    pub fn output(&self) -> Result<Output> {
         self.run()
     }
 
@@ -99,7 +99,7 @@ impl Command<'_> {
     /// assert_eq!((slow.stop, slow.signal()), (Stop::Timeout, Some(15)));
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
-    pub fn run_with(&mut self, run: &Run) -> Result<Output> {
+    pub fn run_with(&self, run: &Run) -> Result<Output> {
         self.run_interruptible(run, || false)
     }
 
@@ -115,7 +115,7 @@ impl Command<'_> {
     /// # Errors
     /// The same as those of [`run`](Command::run). EINTR: `interrupted` returned `true` while the run waited for a
     /// place with its [limiter](Run::limiter).
-    pub fn run_interruptible(&mut self, run: &Run, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
+    pub fn run_interruptible(&self, run: &Run, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
         let (mut is_cancelled, mut panic) = (false, None);
         let mut interrupted = || {
             // Catch a panic of the callback: if it unwound past the run, the program would keep running.
@@ -166,7 +166,7 @@ impl Command<'_> {
     /// gets the errors that occur only in the child (an action, exec). `done` also gets the error of a parked process
     /// that was killed before it began ([`Stage::Killed`](crate::error::Stage::Killed), ESRCH). In this case no program has
     /// been executed, and the caller can repeat the start.
-    pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
+    pub fn run_then(&self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
         let connections = Connections { permits: run.take_permit().into_iter().collect(), ..Connections::default() };
         let begin = |_: &RunHandle| Ok((self.begin(run, Wait::Nothing, None, connections, &mut || false)?, ()));
         engine::submit(begin, Box::new(done)).map(|(handle, ())| handle)
@@ -192,7 +192,7 @@ impl Command<'_> {
     /// assert_eq!(job.wait()?.stdout, b"hello");
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
-    pub fn start(&mut self, run: &Run) -> Result<Job> {
+    pub fn start(&self, run: &Run) -> Result<Job> {
         self.start_with(run, Wait::Start, None, Connections::of_job(), |_| (None, ())).map(|(job, ())| job)
     }
 
@@ -200,7 +200,7 @@ impl Command<'_> {
     ///
     /// # Errors
     /// The same as those of [`run_then`](Command::run_then).
-    pub fn start_events(&mut self, run: &Run, options: EventOptions) -> Result<(Job, Events)> {
+    pub fn start_events(&self, run: &Run, options: EventOptions) -> Result<(Job, Events)> {
         self.start_with(run, Wait::Start, None, Connections::of_job(), connect_events(options))
     }
 

@@ -53,7 +53,7 @@ impl Command<'_> {
     /// # Ok::<(), spawnfd::Error>(())
     /// # }).unwrap();
     /// ```
-    pub async fn run_async(&mut self, run: &Run) -> Result<Output> {
+    pub async fn run_async(&self, run: &Run) -> Result<Output> {
         self.run_until(run, pending()).await
     }
 
@@ -78,7 +78,7 @@ impl Command<'_> {
     /// # Ok::<(), spawnfd::Error>(())
     /// # }).unwrap();
     /// ```
-    pub async fn run_until(&mut self, run: &Run, stop: impl Future<Output = ()>) -> Result<Output> {
+    pub async fn run_until(&self, run: &Run, stop: impl Future<Output = ()>) -> Result<Output> {
         let stop = pin!(stop);
         let mut stop = Some(stop);
         match self.attempt_async(run, None, &mut stop).await {
@@ -119,7 +119,7 @@ impl Command<'_> {
     /// The same as those of [`run_then`](Command::run_then). ECANCELED: `stop` was ready before the program had started.
     #[doc(hidden)]
     pub async fn start_until(
-        &mut self,
+        &self,
         run: &Run,
         options: EventOptions,
         stop: impl Future<Output = ()>,

@@ -29,20 +29,13 @@ pub(crate) enum Wait {
     Nothing,
 }
 
-/// A launcher's answer.
-pub(super) enum Launch {
-    Started(Child),
-    Failed(Error),
-    /// This launcher cannot start the child, for this reason, and has run no action of the caller.
-    NotMine(&'static str),
-    /// The kernel or a filter has refused. No action of the caller has run.
-    Refused(Refusal),
-}
+/// A launcher's answer: the child, or why the start has failed. The outer error is a refusal.
+pub(super) type Answer = Result<Result<Child, Error>, Refusal>;
 
 /// Why an attempt has started no program, and has run no action of the caller.
 pub(super) enum Refusal {
-    /// The launcher cannot make this start, for this reason.
-    NotMine(&'static str),
+    /// The launcher cannot make this start.
+    NotMine,
     /// The kernel has created no child.
     Clone(Errno),
     /// The strategy is not available for these sources.
@@ -54,8 +47,8 @@ pub(super) enum Refusal {
 }
 
 /// One attempt, as a launcher receives it.
-pub(super) struct Attempt<'a, 'fd> {
-    pub(super) start: &'a Start<'fd>,
+pub(super) struct Attempt<'a> {
+    pub(super) start: &'a Start<'a>,
     pub(super) template: &'a Template,
     pub(super) cached: Option<&'a (CacheKey, &'a TemplateCache)>,
     pub(super) wait: Wait,
@@ -70,12 +63,12 @@ pub(super) struct Attempt<'a, 'fd> {
     pub(super) strategy: Strategy,
     /// The parked processes that may serve the start, or the reason why there is none. `None` if the command uses no
     /// parked processes.
-    pub(super) candidates: Option<std::result::Result<Box<dyn ParkedCandidates + 'fd>, ColdReason>>,
+    pub(super) candidates: Option<Result<Box<dyn ParkedCandidates + 'a>, ColdReason>>,
     /// The reason for a cold start.
     pub(super) cold: &'a mut Option<ColdReason>,
 }
 
-impl Attempt<'_, '_> {
+impl Attempt<'_> {
     /// Drops a template from the cache, because the child has found the template out of date.
     pub(super) fn forget_template(&self) {
         if let Some((named, cache)) = self.cached {

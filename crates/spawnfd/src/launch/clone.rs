@@ -11,8 +11,9 @@ use super::attempt::Refusal;
 use super::outcome::{SIGSYS, explain_killed};
 use super::slots::{self, Slot};
 use super::tables::Strategy;
-use super::{Attempt, Launch, reap};
+use super::{Answer, Attempt, reap};
 use crate::child::{Child, Started};
+use crate::error::Error;
 use crate::host::features::Features;
 
 /// A child, and the outcome of its start, for which the caller has waited.
@@ -25,16 +26,14 @@ pub(super) struct Arrived {
 }
 
 /// Starts a child, and sleeps until it has become the program (CLONE_VFORK) or failed.
-pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
-    match with_slot(|slot| start(slot, attempt.options, &attempt.plan, &attempt.features, attempt.strategy)) {
-        Ok(arrived) => arrived.answer(attempt),
-        Err(refusal) => Launch::Refused(refusal),
-    }
+pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
+    let arrived = with_slot(|slot| start(slot, attempt.options, &attempt.plan, &attempt.features, attempt.strategy))?;
+    Ok(arrived.answer(attempt))
 }
 
 impl Arrived {
-    /// The answer of a launcher that waited for the child.
-    pub(super) fn answer(self, attempt: &Attempt<'_, '_>) -> Launch {
+    /// The child, or why it has failed, for a launcher that waited for it.
+    pub(super) fn answer(self, attempt: &Attempt<'_>) -> Result<Child, Error> {
         let Arrived { pid, pidfd, outcome, ended, .. } = self;
         let child = |pidfd| Child::new(pid, pidfd, Started::Clone, None);
         match outcome {
@@ -42,18 +41,16 @@ impl Arrived {
                 if renewed {
                     attempt.forget_template();
                 }
-                Launch::Started(child(pidfd))
+                Ok(child(pidfd))
             }
-            Outcome::Killed(_) if attempt.start.command.drop_in.takes_killed && ended.is_none() => {
-                Launch::Started(child(pidfd))
-            }
+            Outcome::Killed(_) if attempt.start.command.drop_in.takes_killed && ended.is_none() => Ok(child(pidfd)),
             Outcome::Failed(failure) => {
                 reap(&pidfd);
-                attempt.failed_in_child(Some(failure))
+                Err(attempt.failed_in_child(Some(failure)))
             }
             Outcome::Killed(stage) => {
                 let (name, reaped) = (attempt.start.command.program_name(), reap(&pidfd));
-                Launch::Failed(explain_killed(&attempt.plan, attempt.template, name, stage, ended.or(reaped)))
+                Err(explain_killed(&attempt.plan, attempt.template, name, stage, ended.or(reaped)))
             }
         }
     }
@@ -76,7 +73,7 @@ pub(super) fn with_slot<T>(start: impl FnOnce(&mut Slot) -> Result<T, Refusal>) 
 
 /// Calls `start`, which starts a child with a copy of the caller's table.
 pub(super) fn with_copied_table<T>(
-    attempt: &Attempt<'_, '_>,
+    attempt: &Attempt<'_>,
     start: impl FnOnce(&mut ChildMemory) -> Result<T, Errno>,
 ) -> Result<T, Refusal> {
     if attempt.plan.sources.iter().any(|&source| call::descriptor_flags(source).is_err()) {

@@ -16,7 +16,7 @@ use super::clone::{start, with_copied_table, with_slot};
 use super::outcome::detached;
 use super::slots::{self, Slot, Taken};
 use super::tables::{Meaning, Strategy};
-use super::{Attempt, Launch, reap};
+use super::{Answer, Attempt, reap};
 use crate::host::features::Features;
 
 /// The maximum number of detached children that have not reached exec. A start takes 0.1 ms, so
@@ -25,42 +25,41 @@ use crate::host::features::Features;
 const MOST: usize = 32;
 
 /// Clones a child in the caller's memory, if that is known to work.
-pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
+pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
     let (plan, features) = (&attempt.plan, &attempt.features);
     if attempt.may_block {
         probe_scm_rights(plan, features);
     }
     let works = features.has_close_range() && features.scm_rights(&plan.sources).known() == Some(true);
     if !works || slots::reclaim() >= MOST {
-        return Launch::NotMine("a child in the caller's memory is not known to work");
+        return Err(Refusal::NotMine);
     }
-    let Ok(mut slot) = slots::take() else { return Launch::NotMine("no stack") };
+    let mut slot = slots::take().or(Err(Refusal::NotMine))?;
     // If a source is not open, decline: the child of a later launcher then fails and reports this source.
     let Ok(Some(table)) = attempt.strategy.prepare(&mut slot, &plan.sources, features) else {
         slots::put(slot);
-        return Launch::NotMine("a source is not open, or cannot be sent");
+        return Err(Refusal::NotMine);
     };
     let Slot { memory, channel } = slot;
     match detach(memory, attempt.options, table, plan.clone()) {
         Ok((child, started, in_use)) => {
             slots::lend(Taken { in_use, channel });
-            Launch::Started(detached(attempt, (child.pid, child.pidfd.into()), started))
+            Ok(Ok(detached(attempt, (child.pid, child.pidfd.into()), started)))
         }
         // The channel contains descriptors for a child that does not exist, so close the channel.
         Err((_, memory)) => {
             slots::put(Slot { memory, channel: None });
-            Launch::NotMine("the kernel refused the child")
+            Err(Refusal::NotMine)
         }
     }
 }
 
 /// Clones a child with memory of its own, because an action may block. The number of such children has no limit.
-pub(super) fn launch_in_own_memory(attempt: &mut Attempt<'_, '_>) -> Launch {
+pub(super) fn launch_in_own_memory(attempt: &mut Attempt<'_>) -> Answer {
     let options = CloneOptions { share_memory: false, ..attempt.options };
-    match with_copied_table(attempt, |memory| detach_with_own_memory(memory, options, attempt.plan.clone())) {
-        Ok((child, started)) => Launch::Started(detached(attempt, (child.pid, child.pidfd.into()), started)),
-        Err(refusal) => Launch::Refused(refusal),
-    }
+    let (child, started) =
+        with_copied_table(attempt, |memory| detach_with_own_memory(memory, options, attempt.plan.clone()))?;
+    Ok(Ok(detached(attempt, (child.pid, child.pidfd.into()), started)))
 }
 
 /// Tests whether [`Strategy::ScmRights`] works: starts a child that receives the same descriptors and execs

@@ -9,27 +9,29 @@ use std::ops::RangeInclusive;
 use std::os::fd::{OwnedFd, RawFd};
 
 use spawnfd_child::{Failure, Op, Plan, Stage};
+use spawnfd_sys::spawn_abi::*;
 use spawnfd_sys::{
     ActionArg, Builder, BuilderAction as Action, BuilderActions, CloneOptions, Errno, FailedAt, Given, abi,
 };
 
-use super::{Attempt, Launch};
+use super::attempt::Refusal;
+use super::{Answer, Attempt};
 use crate::child::{Child, Started};
 use crate::host::descriptors::above_standard;
 use crate::host::features::Features;
 use crate::template::Template;
 
-pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
+pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
     // The call returns after exec, so an action that blocks would block the caller.
     // The kernel has no second program to execute.
     if attempt.may_block || attempt.plan.shell.is_some() || !attempt.features.has_builder() {
-        return Launch::NotMine("not available");
+        return Err(Refusal::NotMine);
     }
-    match carry_out(&attempt.plan, attempt.template, &attempt.options, &attempt.features) {
-        Some(Ok((pid, pidfd))) => Launch::Started(Child::new(pid, pidfd, Started::Kernel, None)),
-        Some(Err(failure)) => attempt.failed_in_child(Some(failure)),
-        None => Launch::NotMine("the kernel has no terms for this plan, or refused before there was a child"),
-    }
+    let started = carry_out(&attempt.plan, attempt.template, &attempt.options, &attempt.features);
+    Ok(match started.ok_or(Refusal::NotMine)? {
+        Ok((pid, pidfd)) => Ok(Child::new(pid, pidfd, Started::Kernel, None)),
+        Err(failure) => Err(attempt.failed_in_child(Some(failure))),
+    })
 }
 
 /// Carries out a plan, and returns pid and pidfd. Returns `None` if the kernel does not support the
@@ -99,7 +101,7 @@ fn prepare<'a>(plan: &'a Plan<'_>) -> Option<(BuilderActions<'a>, usize)> {
     for source in 0..plan.sources.len() {
         if numbers.is_displaced(source) {
             let (from, to) = (*plan.sources.get(source)?, numbers.source(source)?);
-            actions.push(Action { flags: abi::O_CLOEXEC, ..plain(DUP2, from, to) });
+            actions.push(Action { flags: abi::O_CLOEXEC, ..plain(SPAWN_ACTION_DUP2, from, to) });
         }
     }
     let moved = actions.len();
@@ -107,52 +109,19 @@ fn prepare<'a>(plan: &'a Plan<'_>) -> Option<(BuilderActions<'a>, usize)> {
         actions.push(action(&step.op, &numbers)?);
     }
     if let Some((signal, _)) = plan.parent_death {
-        actions.push(plain(PDEATHSIG, signal as i32, 0));
+        actions.push(plain(SPAWN_ACTION_PDEATHSIG, signal as i32, 0));
     }
     if plan.default_signals != 0 {
-        actions.push(with(SIGDEFAULT, 0, ActionArg::Signals(plan.default_signals)));
+        actions.push(with(SPAWN_ACTION_SIGDEFAULT, 0, ActionArg::Signals(plan.default_signals)));
     }
     if let Some(mask) = plan.signal_mask {
-        actions.push(with(SIGMASK, 0, ActionArg::Signals(mask)));
+        actions.push(with(SPAWN_ACTION_SIGMASK, 0, ActionArg::Signals(mask)));
     }
     if let Some(filter) = &plan.filter {
-        actions.push(with(SECCOMP, filter.len() as i32, ActionArg::Filter(filter)));
+        actions.push(with(SPAWN_ACTION_SECCOMP, filter.len() as i32, ActionArg::Filter(filter)));
     }
-    (actions.len() <= BuilderActions::MOST).then_some((actions, moved))
+    (actions.len() <= SPAWN_MAX_ACTIONS as usize).then_some((actions, moved))
 }
-
-// The patched kernel's `SPAWN_ACTION_*` constants.
-const DUP2: u32 = 1;
-const FCHDIR: u32 = 2;
-const OPEN: u32 = 3;
-const CLOSE_RANGE: u32 = 4;
-const SIGMASK: u32 = 5;
-const SIGDEFAULT: u32 = 6;
-const CHDIR: u32 = 7;
-const SETSID: u32 = 8;
-const SETPGID: u32 = 9;
-const UMASK: u32 = 10;
-const RLIMIT: u32 = 11;
-const SETGROUPS: u32 = 12;
-const SETRESGID: u32 = 13;
-const SETRESUID: u32 = 14;
-const NO_NEW_PRIVS: u32 = 15;
-const PDEATHSIG: u32 = 16;
-const AFFINITY: u32 = 18;
-const CHROOT: u32 = 20;
-const CTTY: u32 = 21;
-const TCSETPGRP: u32 = 22;
-const NICE: u32 = 23;
-const SCHEDULER: u32 = 24;
-const OOM_SCORE_ADJ: u32 = 25;
-const CAPABILITIES: u32 = 26;
-const KEEP_CAPS: u32 = 27;
-const SETNS: u32 = 28;
-const DENY_SETGROUPS: u32 = 29;
-const UID_MAP: u32 = 30;
-const GID_MAP: u32 = 31;
-const LANDLOCK: u32 = 32;
-const SECCOMP: u32 = 33;
 
 fn plain<'a>(kind: u32, fd: i32, newfd: i32) -> Action<'a> {
     Action { kind, fd, newfd, ..Action::default() }
@@ -166,48 +135,56 @@ fn action<'a>(op: &'a Op<'_>, numbers: &Numbers<'_, '_>) -> Option<Action<'a>> {
     use ActionArg::{Capabilities, Ints, Number, Open, Text, Words};
     let source = |source| numbers.source(source);
     let null = |flags: u32| Open(c"/dev/null", abi::open_how { flags: flags.into(), mode: 0, resolve: 0 });
-    let opened = |dir, to, open| Action { newfd: to, ..with(OPEN, dir, open) };
+    let opened = |dir, to, open| Action { newfd: to, ..with(SPAWN_ACTION_OPEN, dir, open) };
     Some(match *op {
-        Op::Place { source: from, to } => plain(DUP2, source(from)?, to),
-        Op::Dup2 { from, to } => plain(DUP2, from, to),
+        Op::Place { source: from, to } => plain(SPAWN_ACTION_DUP2, source(from)?, to),
+        Op::Dup2 { from, to } => plain(SPAWN_ACTION_DUP2, from, to),
         // Use close_range, which succeeds even if the descriptor is not open.
-        Op::Close { fd } => plain(CLOSE_RANGE, fd, fd),
+        Op::Close { fd } => plain(SPAWN_ACTION_CLOSE_RANGE, fd, fd),
         Op::CloseRange { first, last } => numbers.close_range(first, last)?,
         Op::Open { dir, ref path, how, to } => opened(dir.map_or(Some(abi::AT_FDCWD), source)?, to, Open(path, how)),
         Op::OpenNull { to } => opened(abi::AT_FDCWD, to, null(if to == 0 { abi::O_RDONLY } else { abi::O_WRONLY })),
-        Op::Chdir { ref path } => with(CHDIR, 0, Text(path)),
-        Op::Fchdir { dir } => plain(FCHDIR, source(dir)?, 0),
-        Op::Umask { mask } => plain(UMASK, mask as i32 & 0o777, 0),
-        Op::Setsid => plain(SETSID, 0, 0),
-        Op::Setpgid { group } => plain(SETPGID, group, 0),
-        Op::Tcsetpgrp { fd } => plain(TCSETPGRP, fd, 0),
-        Op::ControllingTerminal { fd } => plain(CTTY, fd, 0),
-        Op::Limit { resource, ref limit } => with(RLIMIT, resource as i32, Words(limit)),
-        Op::Nice { nice } => plain(NICE, nice, 0),
-        Op::Scheduler { policy, priority } => plain(SCHEDULER, i32::try_from(policy).ok()?, priority as i32),
-        Op::Affinity { ref mask } => with(AFFINITY, size_of_val(&**mask) as i32, Words(mask)),
+        Op::Chdir { ref path } => with(SPAWN_ACTION_CHDIR, 0, Text(path)),
+        Op::Fchdir { dir } => plain(SPAWN_ACTION_FCHDIR, source(dir)?, 0),
+        Op::Umask { mask } => plain(SPAWN_ACTION_UMASK, mask as i32 & 0o777, 0),
+        Op::Setsid => plain(SPAWN_ACTION_SETSID, 0, 0),
+        Op::Setpgid { group } => plain(SPAWN_ACTION_SETPGID, group, 0),
+        Op::Tcsetpgrp { fd } => plain(SPAWN_ACTION_TCSETPGRP, fd, 0),
+        Op::ControllingTerminal { fd } => plain(SPAWN_ACTION_CTTY, fd, 0),
+        Op::Limit { resource, ref limit } => with(SPAWN_ACTION_RLIMIT, resource as i32, Words(limit)),
+        Op::Nice { nice } => plain(SPAWN_ACTION_NICE, nice, 0),
+        Op::Scheduler { policy, priority } => {
+            plain(SPAWN_ACTION_SCHEDULER, i32::try_from(policy).ok()?, priority as i32)
+        }
+        Op::Affinity { ref mask } => with(SPAWN_ACTION_AFFINITY, size_of_val(&**mask) as i32, Words(mask)),
         Op::UserIds { real, effective, saved } => {
-            Action { newfd: effective as i32, ..with(SETRESUID, real as i32, Number(saved.into())) }
+            Action { newfd: effective as i32, ..with(SPAWN_ACTION_SETRESUID, real as i32, Number(saved.into())) }
         }
         Op::GroupIds { real, effective, saved } => {
-            Action { newfd: effective as i32, ..with(SETRESGID, real as i32, Number(saved.into())) }
+            Action { newfd: effective as i32, ..with(SPAWN_ACTION_SETRESGID, real as i32, Number(saved.into())) }
         }
-        Op::Groups { ref groups } => with(SETGROUPS, groups.len() as i32, Ints(groups)),
-        Op::Capabilities { ref sets } => with(CAPABILITIES, 0, Capabilities(sets.words())),
-        Op::KeepCapabilities => plain(KEEP_CAPS, 0, 0),
-        Op::NoNewPrivs => plain(NO_NEW_PRIVS, 0, 0),
-        Op::DenySetgroups => plain(DENY_SETGROUPS, 0, 0),
-        Op::UserMap { ref map } => with(UID_MAP, 0, Text(map)),
-        Op::GroupMap { ref map } => with(GID_MAP, 0, Text(map)),
-        Op::OomScoreAdj { value, .. } => plain(OOM_SCORE_ADJ, value, 0),
-        Op::Landlock { ruleset } => plain(LANDLOCK, source(ruleset)?, 0),
+        Op::Groups { ref groups } => with(SPAWN_ACTION_SETGROUPS, groups.len() as i32, Ints(groups)),
+        Op::Capabilities { ref sets } => {
+            let [effective, permitted, inheritable, bounding, ambient] = sets.words();
+            let sets = SpawnCapabilities { effective, permitted, inheritable, bounding, ambient };
+            with(SPAWN_ACTION_CAPABILITIES, 0, Capabilities(sets))
+        }
+        Op::KeepCapabilities => plain(SPAWN_ACTION_KEEP_CAPS, 0, 0),
+        Op::NoNewPrivs => plain(SPAWN_ACTION_NO_NEW_PRIVS, 0, 0),
+        Op::DenySetgroups => plain(SPAWN_ACTION_DENY_SETGROUPS, 0, 0),
+        Op::UserMap { ref map } => with(SPAWN_ACTION_UID_MAP, 0, Text(map)),
+        Op::GroupMap { ref map } => with(SPAWN_ACTION_GID_MAP, 0, Text(map)),
+        Op::OomScoreAdj { value, .. } => plain(SPAWN_ACTION_OOM_SCORE_ADJ, value, 0),
+        Op::Landlock { ruleset } => plain(SPAWN_ACTION_LANDLOCK, source(ruleset)?, 0),
         // Only a child inside the new root or namespace can compare the path's file with the recorded one.
         Op::Chroot { .. } if numbers.by_path() => return None,
-        Op::Chroot { ref path } => with(CHROOT, 0, Text(path)),
+        Op::Chroot { ref path } => with(SPAWN_ACTION_CHROOT, 0, Text(path)),
         Op::JoinNamespace { kinds, .. } if numbers.by_path() && (kinds == 0 || kinds & abi::CLONE_NEWNS != 0) => {
             return None;
         }
-        Op::JoinNamespace { namespace, kinds } => Action { flags: kinds, ..plain(SETNS, source(namespace)?, 0) },
+        Op::JoinNamespace { namespace, kinds } => {
+            Action { flags: kinds, ..plain(SPAWN_ACTION_SETNS, source(namespace)?, 0) }
+        }
         // The kernel supports no second cgroup after the one that the child is created in, and no memory shared
         // with the caller.
         Op::Cgroup { .. } | Op::Announce { .. } => return None,
@@ -271,12 +248,14 @@ impl<'a, 'p> Numbers<'a, 'p> {
     fn close_range<'b>(&self, first: u32, last: u32) -> Option<Action<'b>> {
         let (first, last) = (RawFd::try_from(first).ok()?, RawFd::try_from(last).unwrap_or(RawFd::MAX));
         Some(match &self.spare {
-            Some(spare) if first < *spare.start() => plain(CLOSE_RANGE, first, last.min(spare.start() - 1)),
+            Some(spare) if first < *spare.start() => {
+                plain(SPAWN_ACTION_CLOSE_RANGE, first, last.min(spare.start() - 1))
+            }
             Some(spare) => {
                 let above = spare.end().saturating_add(1);
-                plain(CLOSE_RANGE, first.max(above), last.max(above))
+                plain(SPAWN_ACTION_CLOSE_RANGE, first.max(above), last.max(above))
             }
-            None => plain(CLOSE_RANGE, first, last),
+            None => plain(SPAWN_ACTION_CLOSE_RANGE, first, last),
         })
     }
 }

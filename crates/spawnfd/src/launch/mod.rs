@@ -23,7 +23,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use spawnfd_sys::{Ended, Errno, wait_pidfd};
 
 pub(crate) use self::attempt::Wait;
-use self::attempt::{Attempt, Launch};
+use self::attempt::{Answer, Attempt};
 #[cfg(feature = "warm")]
 use self::prepared::Prepared;
 use self::refusal::Attempts;
@@ -63,16 +63,15 @@ pub(crate) fn spawn<'a>(prepare: &mut dyn FnMut(bool) -> Result<Start<'a>>, wait
     }
 }
 
-/// Finds out how a run of the command would start, and starts nothing. The inner error is the reason for a cold start.
+/// Finds out how a command would start, and starts nothing. The inner error is the reason for a cold start.
 ///
 /// # Errors
 /// Those of a start.
 #[cfg(feature = "warm")]
-pub(crate) fn explain(command: &Command<'_>) -> Result<std::result::Result<WouldStart, ColdReason>> {
-    let start = Start::of_run(command, false);
-    let (template, cached) = command.template()?;
-    let mut prepared = Prepared::new(&start, &template, cached.is_some(), Wait::Start)?;
-    Ok(parked::explain(&mut prepared.attempt(&start, &template, &cached)))
+pub(crate) fn explain(start: &Start<'_>) -> Result<std::result::Result<WouldStart, ColdReason>> {
+    let (template, cached) = start.command.template()?;
+    let mut prepared = Prepared::new(start, &template, cached.is_some(), Wait::Start)?;
+    Ok(parked::explain(&mut prepared.attempt(start, &template, &cached)))
 }
 
 /// Starts a helper of the library, and waits for exec.

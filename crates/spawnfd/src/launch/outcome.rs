@@ -8,7 +8,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use spawnfd_child::{Detached, Failure, Outcome, Plan, Stage as ChildStage};
 use spawnfd_sys::{Ended, Errno, call};
 
-use super::attempt::{Attempt, Launch};
+use super::attempt::Attempt;
 use super::slots;
 use super::tables::Strategy;
 use crate::child::{Child, PendingStart, Started};
@@ -43,10 +43,10 @@ pub(super) fn explain(plan: &Plan<'_>, template: &Template, name: &OsStr, failur
     }
 }
 
-impl Attempt<'_, '_> {
-    /// The answer if the child failed. `failure` is `None` if a signal killed the child.
-    pub(super) fn failed_in_child(&self, failure: Option<Failure>) -> Launch {
-        Launch::Failed(explain(&self.plan, self.template, self.start.command.program_name(), failure))
+impl Attempt<'_> {
+    /// The error of a child that failed. `failure` is `None` if a signal killed the child.
+    pub(super) fn failed_in_child(&self, failure: Option<Failure>) -> Error {
+        explain(&self.plan, self.template, self.start.command.program_name(), failure)
     }
 }
 
@@ -100,7 +100,7 @@ pub(super) fn closed_source(plan: &Plan<'_>, name: &OsStr) -> Error {
 }
 
 /// The child of a detached spawn. Its handle reads the outcome once the child has ended.
-pub(super) fn detached(attempt: &Attempt<'_, '_>, (pid, pidfd): (i32, OwnedFd), started: Detached) -> Child {
+pub(super) fn detached(attempt: &Attempt<'_>, (pid, pidfd): (i32, OwnedFd), started: Detached) -> Child {
     let pending = Pending {
         started,
         template: attempt.template.clone(),

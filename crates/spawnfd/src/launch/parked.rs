@@ -5,8 +5,9 @@
 use spawnfd_child::{Failure, Stage};
 use spawnfd_sys::Errno;
 
+use super::attempt::Refusal;
 use super::outcome::{explain_killed, not_joined};
-use super::{Attempt, Launch, Wait};
+use super::{Answer, Attempt, Wait};
 use crate::cold_reason::ColdReason;
 #[cfg(feature = "warm")]
 use crate::command::WouldStart;
@@ -19,11 +20,11 @@ pub(super) fn candidates<'a>(
     start: &Start<'a>,
     template: &Template,
 ) -> Option<Result<Box<dyn ParkedCandidates + 'a>, ColdReason>> {
-    let parked = start.command.parked.as_ref()?;
+    let parked = start.parked?;
     Some(if start.is_cold { Err(ColdReason::Died) } else { parked.candidates(start, template) })
 }
 
-fn request<'a>(attempt: &'a Attempt<'_, '_>) -> ParkedRequest<'a> {
+fn request<'a>(attempt: &'a Attempt<'_>) -> ParkedRequest<'a> {
     ParkedRequest {
         start: attempt.start,
         plan: &attempt.plan,
@@ -36,32 +37,31 @@ fn request<'a>(attempt: &'a Attempt<'_, '_>) -> ParkedRequest<'a> {
 
 /// Finds out how the attempt would end, and starts nothing. The error is the reason for a cold start.
 #[cfg(feature = "warm")]
-pub(super) fn explain(attempt: &mut Attempt<'_, '_>) -> Result<WouldStart, ColdReason> {
+pub(super) fn explain(attempt: &mut Attempt<'_>) -> Result<WouldStart, ColdReason> {
     let candidates = attempt.candidates.take().unwrap_or(Err(ColdReason::Off));
     candidates.and_then(|candidates| candidates.explain(&request(attempt)))
 }
 
-pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
-    let Some(candidates) = attempt.candidates.take() else { return Launch::NotMine("no parked processes") };
-    match candidates.and_then(|candidates| candidates.start(&request(attempt))) {
-        Ok(Ok(child)) => Launch::Started(child),
-        Ok(Err(ParkedFailure::Failed(failure))) => match (attempt.cgroup, failure) {
+pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
+    let candidates = attempt.candidates.take().ok_or(Refusal::NotMine)?;
+    let answer = candidates.and_then(|candidates| candidates.start(&request(attempt))).map_err(|reason| {
+        attempt.start.parked.iter().for_each(|parked| parked.count_cold(reason));
+        *attempt.cold = Some(reason);
+        Refusal::NotMine
+    })?;
+    Ok(answer.map_err(|failure| match failure {
+        ParkedFailure::Failed(failure) => match (attempt.cgroup, failure) {
             // A child of a cold start would be created in this cgroup. For a directory of another kind, clone3 fails
             // with EBADF.
             (Some((index, dir)), Failure { stage: Stage::Action(failed), errno }) if index == failed => {
                 let errno = if errno == Errno::ENOENT { Errno::EBADF } else { errno };
-                Launch::Failed(not_joined(index, dir, errno))
+                not_joined(index, dir, errno)
             }
             _ => attempt.failed_in_child(Some(failure)),
         },
-        Ok(Err(ParkedFailure::Killed(stage, ended))) => {
+        ParkedFailure::Killed(stage, ended) => {
             let name = attempt.start.command.program_name();
-            Launch::Failed(explain_killed(&attempt.plan, attempt.template, name, stage, ended))
+            explain_killed(&attempt.plan, attempt.template, name, stage, ended)
         }
-        Err(reason) => {
-            attempt.start.command.parked.iter().for_each(|parked| parked.count_cold(reason));
-            *attempt.cold = Some(reason);
-            Launch::NotMine(reason.word())
-        }
-    }
+    }))
 }

@@ -6,20 +6,20 @@ use std::os::fd::AsRawFd;
 
 use spawnfd_child::{Namespace, detach_in_namespace, launch_in_namespace};
 
+use super::attempt::Refusal;
 use super::clone::{Arrived, with_copied_table};
 use super::outcome::detached;
-use super::{Attempt, Launch};
+use super::{Answer, Attempt};
 
-pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
-    let Some((init, user)) = attempt.start.namespace() else { return Launch::NotMine("no pid namespace of a tree") };
+pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
+    let (init, user) = attempt.start.namespace().ok_or(Refusal::NotMine)?;
     let namespace = Namespace { init: init.as_raw_fd(), user };
     let (attempt, plan, options) = (&*attempt, &attempt.plan, attempt.options);
-    let answer = with_copied_table(attempt, |memory| {
+    with_copied_table(attempt, |memory| {
         if attempt.may_block {
             let (child, started) = detach_in_namespace(memory, options, namespace, plan.clone())?;
-            return Ok(Launch::Started(detached(attempt, (child.pid, child.pidfd.into()), started)));
+            return Ok(Ok(detached(attempt, (child.pid, child.pidfd.into()), started)));
         }
         Ok(Arrived::from(launch_in_namespace(memory, options, namespace, plan)?).answer(attempt))
-    });
-    answer.unwrap_or_else(Launch::Refused)
+    })
 }

@@ -9,7 +9,7 @@ use std::{array, mem, slice};
 use spawnfd_child::Plan;
 use spawnfd_sys::{CloneOptions, Errno};
 
-use super::attempt::{Attempt, Launch, Wait};
+use super::attempt::{Answer, Attempt, Wait};
 use super::tables::{NONE, Strategies, Strategy};
 use super::{clone, detached, kernel, parked, pidns, subreaper};
 use crate::cold_reason::ColdReason;
@@ -22,7 +22,7 @@ use crate::template::{CacheKey, Template, TemplateCache};
 struct Launcher {
     /// Whether the launcher can make a start with this plan. The launcher may still decline it.
     applies: fn(&Prepared<'_>, &Start<'_>) -> bool,
-    launch: fn(&mut Attempt<'_, '_>) -> Launch,
+    launch: fn(&mut Attempt<'_>) -> Answer,
     /// The strategies for the descriptor table, in order.
     strategies: fn(&Prepared<'_>) -> Strategies,
 }
@@ -151,18 +151,16 @@ impl<'a> Prepared<'a> {
     }
 
     /// Makes an attempt.
-    pub(super) fn make(&mut self, start: &Start<'a>, template: &Template, cached: &Cached<'a>) -> Launch {
+    pub(super) fn make(&mut self, start: &Start<'a>, template: &Template, cached: &Cached<'a>) -> Answer {
         let launch = self.launcher.launch;
-        match launch(&mut self.attempt(start, template, cached)) {
-            Launch::Started(child) => {
-                let child = match self.cold {
-                    Some(reason) => child.cold(reason),
-                    None => child,
-                };
-                Launch::Started(child.with_pipes(mem::take(&mut self.pipes)))
-            }
-            answer => answer,
-        }
+        let started = launch(&mut self.attempt(start, template, cached))?;
+        Ok(started.map(|child| {
+            let child = match self.cold {
+                Some(reason) => child.cold(reason),
+                None => child,
+            };
+            child.with_pipes(mem::take(&mut self.pipes))
+        }))
     }
 
     /// The attempt, as the launcher receives it.
@@ -171,7 +169,7 @@ impl<'a> Prepared<'a> {
         start: &'s Start<'a>,
         template: &'s Template,
         cached: &'s Cached<'a>,
-    ) -> Attempt<'s, 'a> {
+    ) -> Attempt<'s> {
         Attempt {
             start,
             template,

@@ -20,7 +20,7 @@
 
 use spawnfd_sys::Errno;
 
-use super::attempt::{Launch, Refusal, Wait};
+use super::attempt::{Refusal, Wait};
 use super::outcome::{closed_source, not_joined};
 use super::prepared::{Cached, Prepared, no_child};
 use super::tables::{Meaning, renew_pidfd};
@@ -95,10 +95,8 @@ impl<'p, 'a> Attempts<'p, 'a> {
             none => none.insert(Prepared::new(start, template, cached.is_some(), self.wait)?),
         };
         let refusal = match prepared.make(start, template, cached) {
-            Launch::Started(child) => return Ok(Some(child)),
-            Launch::Failed(error) => return Err(error),
-            Launch::NotMine(reason) => Refusal::NotMine(reason),
-            Launch::Refused(refusal) => refusal,
+            Ok(started) => return started.map(Some),
+            Err(refusal) => refusal,
         };
         if !prepared.after(refusal, start)? {
             self.prepared = None;
@@ -157,11 +155,8 @@ impl Prepared<'_> {
         let (has_next, errno) = match refusal {
             Refusal::ClosedSource => return Err(closed_source(&self.plan, name)),
             Refusal::Clone(errno) => return self.after_clone(errno, start),
-            Refusal::NotMine(reason) => {
-                // The last launcher declines nothing.
-                let declined = || Error::new(Stage::Clone, Errno::EPERM, reason);
-                return self.skip_launcher(start).then_some(true).ok_or_else(declined);
-            }
+            // The last launcher declines nothing.
+            Refusal::NotMine => (self.skip_launcher(start), Errno::EPERM),
             Refusal::NoTable => (self.advance(start), Errno::EPERM),
             Refusal::Table(errno) => match self.strategy.meaning(errno) {
                 Meaning::ClosedSource => return Err(closed_source(&self.plan, name)),

@@ -16,7 +16,7 @@ use super::attempt::Refusal;
 use super::clone::{Arrived, start_with, with_copied_table, with_slot};
 use super::outcome::detached;
 use super::slots::Slot;
-use super::{Attempt, Launch, reap};
+use super::{Answer, Attempt, reap};
 use crate::child::Subreaper;
 use crate::command::{Command, Lowered, Start};
 use crate::constants::signal;
@@ -25,11 +25,11 @@ use crate::error::{Error, Result, Stage, errno, from_io};
 use crate::host::features::Features;
 use crate::signals::SignalSet;
 
-pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
-    let Some(subreaper) = attempt.start.subreaper() else { return Launch::NotMine("no subreaper of a tree") };
+pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
+    let subreaper = attempt.start.subreaper().ok_or(Refusal::NotMine)?;
     let Some(far_end) = subreaper.take_far_end() else {
         let error = Error::new(Stage::Tree, Errno::EBUSY, "spawn: the tree's subreaper");
-        return Launch::Failed(error.saying("a process tree with a subreaper can start one program only"));
+        return Ok(Err(error.saying("a process tree with a subreaper can start one program only")));
     };
     // The command owns descriptors that the helper gets.
     let mut command = subreaper.template().command();
@@ -39,17 +39,16 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
             // A change of capabilities in the caller's memory would change the caller's dumpable flag.
             attempt.options.share_memory &= !helper.own_memory;
             with_slot(|own_slot| start(attempt, (subreaper, &far_end), &helper.plan, own_slot))
-                .unwrap_or_else(Launch::Refused)
         }
-        Err(error) => Launch::Failed(error),
+        Err(error) => Ok(Err(error)),
     };
     drop(command);
     match answer {
-        Launch::Started(child) => Launch::Started(child.below(subreaper.clone())),
+        Ok(Ok(child)) => Ok(Ok(child.below(subreaper.clone()))),
         // A message of the failed start must not reach the next one.
         answer => match subreaper.renew_channel() {
             Ok(()) => answer,
-            Err(error) => Launch::Failed(error),
+            Err(error) => Ok(Err(error)),
         },
     }
 }
@@ -78,11 +77,11 @@ fn lower_helper<'a>(
 
 /// Starts the program and waits for its exec.
 fn start(
-    attempt: &Attempt<'_, '_>,
+    attempt: &Attempt<'_>,
     (subreaper, far_end): (&Subreaper, &OwnedFd),
     helper: &Plan<'static>,
     own_slot: &mut Slot,
-) -> std::result::Result<Launch, Refusal> {
+) -> Answer {
     let (features, plan, options, strategy) = (&attempt.features, &*attempt.plan, attempt.options, attempt.strategy);
     let arrived = with_slot(|slot| {
         start_with(slot, plan, features, strategy, |slot, table| {
@@ -110,11 +109,11 @@ fn start(
 
 /// Starts the program, and does not wait for its exec.
 fn detach(
-    attempt: &Attempt<'_, '_>,
+    attempt: &Attempt<'_>,
     (subreaper, far_end): (&Subreaper, &OwnedFd),
     helper: &Plan<'static>,
     own_slot: &mut Slot,
-) -> std::result::Result<Launch, Refusal> {
+) -> Answer {
     with_copied_table(attempt, |memory| {
         let announcement = Some(subreaper.announcement());
         let (socket, reserved) = (far_end.as_raw_fd(), reserve(true, far_end)?);
@@ -125,9 +124,9 @@ fn detach(
         Ok(match arrived.outcome {
             Outcome::Failed(failure) => {
                 reap(&arrived.pidfd);
-                attempt.failed_in_child(Some(failure))
+                Err(attempt.failed_in_child(Some(failure)))
             }
-            _ => Launch::Started(detached(attempt, (arrived.pid, arrived.pidfd), pending)),
+            _ => Ok(detached(attempt, (arrived.pid, arrived.pidfd), pending)),
         })
     })
 }

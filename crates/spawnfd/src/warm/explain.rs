@@ -2,13 +2,12 @@
 //! Says how a command would start, without starting it.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Warm;
 use crate::child::Started;
 use crate::cold_reason::ColdReason;
-use crate::command::{Command, WouldStart};
+use crate::command::{Command, Start, WouldStart};
 use crate::error::Result;
 use crate::launch;
 
@@ -19,11 +18,11 @@ use crate::launch;
 /// use spawnfd::warm::{Park, WarmOptions};
 /// use spawnfd::{Command, Warm};
 /// let warm = Warm::new(WarmOptions::new())?;
-/// let cold = warm.explain(&mut Command::new("sh"))?;
+/// let cold = warm.explain(&Command::new("sh"))?;
 /// assert_eq!(cold.reason(), Some("not added"));
 /// warm.add("sh", Park::new())?;
 /// warm.fill(std::time::Duration::from_secs(10));
-/// let explanation = warm.explain(&mut Command::new("sh"))?;
+/// let explanation = warm.explain(&Command::new("sh"))?;
 /// assert!(explanation.is_warm(), "{explanation}");
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
@@ -79,12 +78,11 @@ impl Warm {
     ///
     /// # Errors
     /// Those of [`Command::run`] before a program starts.
-    pub fn explain(&self, command: &mut Command<'_>) -> Result<Explanation> {
+    pub fn explain(&self, command: &Command<'_>) -> Result<Explanation> {
         let explaining = Warm { explains: true, ..self.clone() };
-        let before = command.parked.replace(Arc::new(explaining));
-        let found = launch::explain(command);
-        command.parked = before;
-        Ok(match found? {
+        let mut start = Start::of_run(command, false);
+        start.parked = Some(&explaining);
+        Ok(match launch::explain(&start)? {
             Ok(WouldStart { started, saves }) => Explanation { started, saves, reason: None },
             Err(reason) => {
                 Explanation { started: Started::Cold(reason.word()), saves: Duration::ZERO, reason: Some(reason) }

@@ -73,7 +73,7 @@ fn terminals_and_descriptors_are_closed() {
         let one_by_one = || {
             let output = sh("tty").run_with(&run).expect("runs");
             assert!(output.stdout_text().starts_with("/dev/pts/"), "{output:?}");
-            let mut command = Command::new("/nowhere");
+            let command = Command::new("/nowhere");
             assert!(command.run_with(&run).is_err(), "the program does not exist");
             let (_job, mut events) = sh("tty").start_events(&run, EventOptions::default()).expect("starts");
             assert!(matches!(events.next_timeout(LONG), Some(Event::Chunk { .. })));
