@@ -24,12 +24,11 @@ use crate::arguments::{bytes, integer, keyword, seconds, wrong_value};
 use crate::classes::restored_by;
 use crate::errors::ErrorContext;
 use crate::limiter::PermitRequest;
-use crate::options::Options;
+use crate::options::{Options, grace};
 use crate::queue::Wakeup;
 use crate::reported::ReportedArguments;
 use crate::request::Request;
 use crate::result::RunResult;
-use crate::run::grace;
 
 /// The handle of a supervised run.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]

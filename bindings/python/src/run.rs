@@ -7,27 +7,21 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use spawnfd::Output;
 use spawnfd::options::Call;
-use spawnfd::{Output, Run};
 
 use crate::errors::ErrorContext;
 use crate::limiter::PermitRequest;
-use crate::options::Options;
+use crate::options::{Options, grace};
 use crate::queue::Wakeup;
 use crate::reported::ReportedArguments;
 use crate::request::Request;
 use crate::result::RunResult;
 use crate::session::Session;
 use crate::warm::Warm;
-
-/// The time between SIGTERM and SIGKILL.
-pub fn grace(run: &Run) -> Duration {
-    run.get("grace").as_duration().unwrap_or_default()
-}
 
 /// Runs a program to its end in the calling thread.
 ///
