@@ -51,7 +51,8 @@ impl Child {
         args: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Child> {
-        let mut request = Request::new(program, args, Options::new(options, Call::Spawn)?, false)?;
+        let mut request = Request::new(program, args, Options::new(options, Call::Spawn)?)?;
+        request.audit(py)?;
         match py.detach(|| request.command.spawn()) {
             Ok(child) => Ok(Child {
                 pid: child.id(),

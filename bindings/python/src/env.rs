@@ -20,10 +20,6 @@ use crate::classes::restored_by;
 pub struct Env(spawnfd::Env);
 
 impl Env {
-    pub fn of(environment: spawnfd::Env) -> Env {
-        Env(environment)
-    }
-
     /// Returns a copy that shares the encoded environment.
     pub fn core(&self) -> spawnfd::Env {
         self.0.clone()

@@ -24,12 +24,11 @@ use crate::arguments::{bytes, integer, keyword, seconds, wrong_value};
 use crate::classes::restored_by;
 use crate::errors::ErrorContext;
 use crate::limiter::PermitRequest;
-use crate::options::Options;
+use crate::options::{Options, grace};
 use crate::queue::Wakeup;
 use crate::reported::ReportedArguments;
 use crate::request::Request;
 use crate::result::RunResult;
-use crate::run::grace;
 
 /// The handle of a supervised run.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
@@ -197,10 +196,11 @@ impl Job {
         // Take the permit out of the request first, so that an error returns it to the limiter at
         // once.
         let permit = permit.and_then(|request| request.get().take());
-        let mut request = Request::new(program, args, Options::new(options, Call::Start)?, false)?;
-        request.options.hold |= watched;
-        request.options.run = request.options.run.permit(permit);
-        let Request { mut command, options, reported, context } = request;
+        let request = Request::new(program, args, Options::new(options, Call::Start)?)?;
+        request.audit(py)?;
+        let Request { mut command, mut options, reported, context, .. } = request;
+        options.hold |= watched;
+        options.run = options.run.permit(permit);
         match py.detach(|| command.start_events(&options.run, options.events())) {
             Ok(job) => started.append(Job::of(job, &options, reported, context)),
             Err(error) => Err(context.exception(py, &error)),
@@ -284,6 +284,11 @@ impl Job {
         };
         self.job().stop(grace);
         Ok(())
+    }
+
+    /// Ends the program and its process tree, with the run's own grace.
+    fn cancel(&self) {
+        self.job().stop(self.grace);
     }
 
     fn signal(&self, signal: &Bound<'_, PyAny>, tree: bool) -> PyResult<()> {
@@ -416,11 +421,6 @@ impl Watcher {
             ReadStatus::Full => "full",
             _ => "end",
         }
-    }
-
-    /// Whether event() would return an event, or the end.
-    fn has_event(&self, py: Python<'_>) -> bool {
-        self.job.get().output(py).has_next()
     }
 
     /// Whether the descriptor of stdout (0) or stderr (1) still refers to the pipe.

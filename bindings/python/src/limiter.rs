@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The Python class `spawnfd.Limiter`, which bounds concurrent runs, and the waits for its permits.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use spawnfd::limits::{Acquiring, Permit};
@@ -64,62 +64,60 @@ impl Limiter {
 }
 
 /// A request for a limiter's permit. Once granted, the request holds the permit. Dropping the
-/// request passes the permit to the next waiting run.
+/// request passes the permit to the next waiting run. A request without a limiter is granted at once.
+///
+/// As a context manager, the request is cancelled at the end of the block.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct PermitRequest {
-    state: Mutex<PermitState>,
+    /// `None` without a limiter, and once a run has taken the permit or the request was cancelled.
+    acquiring: Mutex<Option<Acquiring>>,
     /// The wakeup that fires when the run may start.
     #[pyo3(get)]
     ready: Wakeup,
 }
 
-#[derive(Debug)]
-enum PermitState {
-    Waiting(Acquiring),
-    Granted(Permit),
-    /// A run has taken the permit, or the request was cancelled.
-    Released,
-}
-
 impl PermitRequest {
-    /// Sets the state to `Released`; returns the previous state.
-    fn release(&self) -> PermitState {
-        std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), PermitState::Released)
+    fn acquiring(&self) -> MutexGuard<'_, Option<Acquiring>> {
+        self.acquiring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Transfers the permit to a run.
     pub fn take(&self) -> Option<Permit> {
-        match self.release() {
-            PermitState::Granted(permit) => Some(permit),
-            _ => None,
-        }
+        let mut acquiring = self.acquiring().take()?;
+        acquiring.take()
     }
 }
 
 #[pymethods]
 impl PermitRequest {
     #[new]
-    fn new(limiter: &Bound<'_, Limiter>) -> PermitRequest {
+    fn new(limiter: Option<&Bound<'_, Limiter>>) -> PermitRequest {
         let ready = Wakeup::default();
-        let mut acquiring = limiter.get().0.acquire_async();
-        acquiring.when_ready(ready.firing());
-        PermitRequest { state: Mutex::new(PermitState::Waiting(acquiring)), ready }
+        let mut acquiring = limiter.map(|limiter| limiter.get().0.acquire_async());
+        if let Some(acquiring) = &mut acquiring {
+            acquiring.when_ready(ready.firing());
+        }
+        PermitRequest { acquiring: Mutex::new(acquiring), ready }
     }
 
     /// Returns True once the permit is available, None before.
     fn is_granted(&self) -> Option<bool> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let PermitState::Waiting(acquiring) = &mut *state
-            && let Some(permit) = acquiring.take()
-        {
-            *state = PermitState::Granted(permit);
-        }
-        matches!(*state, PermitState::Granted(_)).then_some(true)
+        self.acquiring().as_mut().is_none_or(Acquiring::is_ready).then_some(true)
     }
 
     /// Cancels the request, or returns the permit to the limiter.
     fn cancel(&self) {
-        drop(self.release());
+        let acquiring = self.acquiring().take();
+        drop(acquiring);
+    }
+
+    fn __enter__(this: Py<PermitRequest>) -> Py<PermitRequest> {
+        this
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, _error: &Bound<'_, PyAny>) {
+        self.cancel();
     }
 }

@@ -3,13 +3,14 @@
 //! argument that is None, or the default keyword of a stream, counts as absent, except if None is a value of the option.
 
 use std::iter::zip;
+use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
-use spawnfd::Stdio;
 use spawnfd::internal::{CallOptions, stream_number};
 use spawnfd::options::{self, Call, Kind, OptionSpec, Value};
+use spawnfd::{Run, Stdio};
 
 use crate::arguments::{
     boolean, borrow, bytes, integer, number, os_string, quoted, seconds, text, wrong_type, wrong_value,
@@ -129,6 +130,11 @@ impl<'py> Options<'py> {
     }
 }
 
+/// The time between SIGTERM and SIGKILL.
+pub fn grace(run: &Run) -> Duration {
+    run.get("grace").as_duration().unwrap_or_default()
+}
+
 /// Converts a Python value to one that the core's table accepts.
 fn native(option: &OptionSpec, value: &Bound<'_, PyAny>) -> PyResult<Value> {
     let name = option.name;
@@ -140,7 +146,7 @@ fn native(option: &OptionSpec, value: &Bound<'_, PyAny>) -> PyResult<Value> {
         Kind::Count | Kind::Bytes => Value::Integer(integer(value, &name)?),
         Kind::Number => Value::Number(number(value, &name, "float or None")?),
         // More seconds than a Duration can have mean no end.
-        Kind::Duration => Value::Duration(seconds(Some(value), name)?.unwrap_or(std::time::Duration::MAX)),
+        Kind::Duration => Value::Duration(seconds(Some(value), name)?.unwrap_or(Duration::MAX)),
         Kind::Text => Value::Text(text(value, name, "str or None")?.into()),
         Kind::Path => Value::Text(os_string(value, &name)?),
         Kind::Data => Value::Bytes(bytes(value, name)?.into()),

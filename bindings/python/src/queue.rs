@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyOSError;
@@ -13,14 +14,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use spawnfd::Output;
 use spawnfd::error::Errno;
 use spawnfd::internal::{CheckedFd, PerProcess, SleepLengths};
 
 use crate::arguments::seconds;
-use crate::errors::ErrorContext;
-use crate::reported::ReportedArguments;
-use crate::result::RunResult;
 
 /// The interval at which a thread that polls a descriptor checks whether the application has closed it.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -32,40 +29,25 @@ pub struct Queue(Arc<QueueState>);
 
 #[derive(Debug)]
 struct QueueState {
-    notifications: PerProcess<Vec<Notification>>,
+    /// The notifications: the keys of futures.
+    keys: PerProcess<Vec<u64>>,
     wake: CheckedFd,
 }
 
-/// A notification, with the key of its future.
-#[derive(Debug)]
-enum Notification {
-    /// A run has ended.
-    Finished(u64, Box<FinishedRun>),
-    /// A wakeup has fired.
-    Woken(u64),
-}
-
-#[derive(Debug)]
-struct FinishedRun {
-    outcome: spawnfd::Result<Output>,
-    reported: ReportedArguments,
-    context: Arc<ErrorContext>,
-}
-
 impl QueueState {
-    fn push(&self, notification: Notification) {
-        let mut queue = self.notifications.lock();
-        let was_empty = queue.is_empty();
-        queue.push(notification);
-        drop(queue);
+    fn push(&self, key: u64) {
+        let mut keys = self.keys.lock();
+        let was_empty = keys.is_empty();
+        keys.push(key);
+        drop(keys);
         if was_empty {
             self.notify();
         }
     }
 
     /// Returns notifications to the front of the queue.
-    fn put_back(&self, notifications: VecDeque<Notification>) {
-        self.notifications.lock().splice(..0, notifications);
+    fn put_back(&self, keys: VecDeque<u64>) {
+        self.keys.lock().splice(..0, keys);
         self.notify();
     }
 
@@ -76,26 +58,13 @@ impl QueueState {
     }
 }
 
-impl Queue {
-    /// Returns the callback that the engine calls with the outcome of a run.
-    pub fn sender(
-        &self,
-        key: u64,
-        reported: ReportedArguments,
-        context: Arc<ErrorContext>,
-    ) -> impl FnOnce(spawnfd::Result<Output>) + Send + 'static {
-        let state = self.0.clone();
-        move |outcome| state.push(Notification::Finished(key, Box::new(FinishedRun { outcome, reported, context })))
-    }
-}
-
 #[pymethods]
 impl Queue {
     #[new]
     fn new() -> PyResult<Queue> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| PyOSError::new_err((errno.raw_os_error(), "eventfd")))?;
-        Ok(Queue(Arc::new(QueueState { notifications: PerProcess::default(), wake: CheckedFd::new(wake) })))
+        Ok(Queue(Arc::new(QueueState { keys: PerProcess::default(), wake: CheckedFd::new(wake) })))
     }
 
     /// The eventfd, which is readable while there are notifications.
@@ -103,18 +72,18 @@ impl Queue {
         self.0.wake.as_fd().as_raw_fd()
     }
 
-    /// Takes all notifications. For each one, sets the result or exception of its future in `pending`.
+    /// Takes all notifications, and sets the future of each in `pending`.
     fn drain(&self, py: Python<'_>, pending: &Bound<'_, PyDict>) -> PyResult<()> {
         // Read the eventfd before emptying the queue. Then a push in between causes a spurious wakeup, not a lost
         // wakeup.
         if let Some(wake) = self.0.wake.get() {
             let _ = rustix::io::read(wake, &mut [0; 8]);
         }
-        let mut notifications = VecDeque::from(std::mem::take(&mut *self.0.notifications.lock()));
-        while !notifications.is_empty() {
-            if let Err(raised) = deliver(py, pending, &mut notifications) {
+        let mut keys = VecDeque::from(std::mem::take(&mut *self.0.keys.lock()));
+        while !keys.is_empty() {
+            if let Err(raised) = deliver(py, pending, &mut keys) {
                 // A signal handler raised an exception. Keep the other notifications for the next call.
-                self.0.put_back(notifications);
+                self.0.put_back(keys);
                 return Err(raised);
             }
         }
@@ -135,58 +104,34 @@ impl Queue {
             let next_check = Instant::now() + CHECK_INTERVAL;
             let until = deadline.map_or(next_check, |deadline| deadline.min(next_check));
             let readable = wait_readable(py, &self.0.wake, until)?;
-            if !self.is_open() && self.0.notifications.lock().is_empty() {
+            if !self.is_open() && self.0.keys.lock().is_empty() {
                 return Err(PyOSError::new_err((Errno::EBADF.raw(), "poll")));
             }
-            if readable || deadline == Some(until) || !self.0.notifications.lock().is_empty() {
+            if readable || deadline == Some(until) || !self.0.keys.lock().is_empty() {
                 return Ok(());
             }
         }
     }
 }
 
-/// Delivers the first notification to its future.
-fn deliver(py: Python<'_>, pending: &Bound<'_, PyDict>, notifications: &mut VecDeque<Notification>) -> PyResult<()> {
+/// Delivers the first notification: sets its future, unless the future is done.
+fn deliver(py: Python<'_>, pending: &Bound<'_, PyDict>, keys: &mut VecDeque<u64>) -> PyResult<()> {
     // Run signal handlers here, in a consistent state, rather than within the future's code.
     py.check_signals()?;
-    let Some(Notification::Finished(key, _) | Notification::Woken(key)) = notifications.front() else { return Ok(()) };
-    let key = *key;
+    let Some(key) = keys.front().copied() else { return Ok(()) };
     let future = pending.get_item(key)?;
-    let is_pending = match &future {
-        Some(future) => !future.call_method0(intern!(py, "done"))?.is_truthy()?,
-        None => false,
-    };
-    let (Some(notification), Some(future)) = (notifications.pop_front(), future) else { return Ok(()) };
+    let is_done = |future: &Bound<'_, PyAny>| future.call_method0(intern!(py, "done"))?.is_truthy();
+    let was_done = future.as_ref().map(is_done).transpose()?;
+    keys.pop_front();
+    let Some(future) = future else { return Ok(()) };
     pending.del_item(key)?;
-    if !is_pending {
-        // The future was cancelled, but its task has not run yet. Store the result in a new future for that task.
-        if let Notification::Finished(_, finished) = notification
-            && let FinishedRun { outcome: Ok(output), reported, .. } = *finished
-            && future.call_method0(intern!(py, "cancelled"))?.is_truthy()?
-        {
-            let other = future.call_method0(intern!(py, "get_loop"))?.call_method0(intern!(py, "create_future"))?;
-            other.call_method1(intern!(py, "set_result"), (RunResult::new(output.into(), reported),))?;
-            pending.set_item(key, other)?;
-        }
+    if was_done == Some(true) {
         return Ok(());
     }
-    let (method, outcome) = match notification {
-        Notification::Woken(_) => (intern!(py, "set_result"), py.None().into_bound(py)),
-        Notification::Finished(_, finished) => match finished.outcome {
-            Ok(output) => {
-                let result = RunResult::new(output.into(), finished.reported);
-                (intern!(py, "set_result"), Bound::new(py, result)?.into_any())
-            }
-            Err(error) => {
-                let exception = finished.context.exception(py, &error);
-                (intern!(py, "set_exception"), exception.into_value(py).into_bound(py).into_any())
-            }
-        },
-    };
-    let set = || future.call_method1(method, (&outcome,));
+    let set = || future.call_method1(intern!(py, "set_result"), (py.None(),));
     set().map(drop).or_else(|raised| {
         // A signal handler may have raised before the future was set: set it again.
-        if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+        if !is_done(&future)? {
             set()?;
         }
         Err(raised)
@@ -215,10 +160,20 @@ pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Instant) -> PyRes
 /// again.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Clone, Debug, Default)]
-pub struct Wakeup(Arc<PerProcess<Listeners>>);
+pub struct Wakeup(Arc<Listeners>);
 
 /// The registered queues, each with its notification's key.
-type Listeners = Vec<(Arc<QueueState>, u64)>;
+#[derive(Debug, Default)]
+struct Listeners(PerProcess<Vec<(Arc<QueueState>, u64)>>);
+
+impl Wake for Listeners {
+    /// Notifies all listeners.
+    fn wake(self: Arc<Self>) {
+        for (queue, key) in std::mem::take(&mut *self.0.lock()) {
+            queue.push(key);
+        }
+    }
+}
 
 impl Wakeup {
     /// Returns a function that fires this wakeup.
@@ -227,11 +182,14 @@ impl Wakeup {
         move || wakeup.fire()
     }
 
+    /// Returns a waker that fires this wakeup.
+    pub fn waker(&self) -> Waker {
+        self.0.clone().into()
+    }
+
     /// Notifies all listeners.
     pub fn fire(&self) {
-        for (queue, key) in std::mem::take(&mut *self.0.lock()) {
-            queue.push(Notification::Woken(key));
-        }
+        self.0.clone().wake();
     }
 }
 
@@ -239,10 +197,10 @@ impl Wakeup {
 impl Wakeup {
     /// Registers `queue`, which gets a notification with `key` when the wakeup fires next.
     fn listen(&self, queue: &Bound<'_, Queue>, key: u64) {
-        self.0.lock().push((queue.get().0.clone(), key));
+        self.0.0.lock().push((queue.get().0.clone(), key));
     }
 
     fn unlisten(&self, queue: &Bound<'_, Queue>, key: u64) {
-        self.0.lock().retain(|(other, number)| !(Arc::ptr_eq(other, &queue.get().0) && *number == key));
+        self.0.0.lock().retain(|(other, number)| !(Arc::ptr_eq(other, &queue.get().0) && *number == key));
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyInt};
+use pyo3::types::{PyBool, PyInt, PyTuple};
 use spawnfd::internal::CallOptions;
 use spawnfd::options::Call;
 use spawnfd::signal::SignalSet;
@@ -31,19 +31,12 @@ pub struct Request {
     pub options: CallOptions,
     pub reported: ReportedArguments,
     pub context: ErrorContext,
+    pub event: AuditEvent,
 }
 
 impl Request {
-    /// Builds the request, and reports it to the audit hooks of Python. A hook that raises prevents the start.
-    ///
-    /// `program` is a Template; or None, a TemplateCache or a Warm (argv[0] names the program). `repeated`: this call
-    /// repeats a start, which the hooks know already.
-    pub fn new(
-        program: Option<&Bound<'_, PyAny>>,
-        args: &Bound<'_, PyAny>,
-        options: Options<'_>,
-        repeated: bool,
-    ) -> PyResult<Request> {
+    /// Builds the request. `program` is a Template; or None, a TemplateCache or a Warm (argv[0] names the program).
+    pub fn new(program: Option<&Bound<'_, PyAny>>, args: &Bound<'_, PyAny>, options: Options<'_>) -> PyResult<Request> {
         let has_terminal = options.has_terminal();
         let Options { call, core: mut options, cwd, env, actions, sandbox, warm, .. } = options;
         let sandbox = sandbox.as_ref().map(crate::sandbox::sandbox).transpose()?.map(Bound::get);
@@ -133,19 +126,23 @@ impl Request {
         if let Some(list) = actions {
             actions::add(&mut command, &list, &mut origins)?;
         }
+        let executable = match template {
+            Some(template) if program.is_empty() => {
+                format!("/dev/fd/{}", template.get().0.descriptor().as_raw_fd()).into()
+            }
+            _ => program.clone(),
+        };
+        let event = (intern!(py, "subprocess.Popen"), executable, &argv, cwd, env).into_pyobject(py)?;
+        let event = AuditEvent(event.unbind());
         let reported = ReportedArguments { argv, stderr_merged };
-        let request =
-            Request { command, options, reported, context: ErrorContext { program, cwd: directory, origins } };
-        request.command.check_descriptors().map_err(|error| request.context.exception(py, &error))?;
-        if !repeated {
-            let unnamed = template.filter(|_| request.context.program.is_empty());
-            let executable = match unnamed {
-                Some(template) => Cow::Owned(format!("/dev/fd/{}", template.get().0.descriptor().as_raw_fd()).into()),
-                None => Cow::Borrowed(request.context.program.as_os_str()),
-            };
-            audit(py, &executable, &request.reported.argv, cwd, env)?;
-        }
-        Ok(request)
+        let context = ErrorContext { program, cwd: directory, origins };
+        command.check_descriptors().map_err(|error| context.exception(py, &error))?;
+        Ok(Request { command, options, reported, context, event })
+    }
+
+    /// Reports the start of the program to the audit hooks of Python. A hook that raises prevents the start.
+    pub fn audit(&self, py: Python<'_>) -> PyResult<()> {
+        self.event.raise(py)
     }
 }
 
@@ -157,16 +154,14 @@ pub fn find_audit(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     AUDIT.import(py, "sys", "audit")
 }
 
-/// Raises the audit event that subprocess.Popen raises.
-pub fn audit(
-    py: Python<'_>,
-    executable: &OsStr,
-    argv: &[OsString],
-    cwd: Option<Bound<'_, PyAny>>,
-    env: Option<Bound<'_, PyAny>>,
-) -> PyResult<()> {
-    let event = (intern!(py, "subprocess.Popen"), executable, argv, cwd, env);
-    find_audit(py)?.call1(event).map(drop)
+/// The audit event that subprocess.Popen raises: its name, executable, argv, cwd and env.
+#[derive(Debug)]
+pub struct AuditEvent(Py<PyTuple>);
+
+impl AuditEvent {
+    pub fn raise(&self, py: Python<'_>) -> PyResult<()> {
+        find_audit(py)?.call1(self.0.bind(py)).map(drop)
+    }
 }
 
 /// The argument `cwd`.

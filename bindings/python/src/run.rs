@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Captured runs: blocking in the calling thread, or finished by the engine for an event loop.
+//! Captured runs: blocking in the calling thread, or driven by an event loop.
 
-use std::sync::Arc;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use spawnfd::Run;
+use spawnfd::Output;
 use spawnfd::options::Call;
 
+use crate::errors::ErrorContext;
 use crate::limiter::PermitRequest;
-use crate::options::Options;
-use crate::queue::Queue;
+use crate::options::{Options, grace};
+use crate::queue::Wakeup;
+use crate::reported::ReportedArguments;
 use crate::request::Request;
 use crate::result::RunResult;
+use crate::session::Session;
 use crate::warm::Warm;
-
-/// The time between SIGTERM and SIGKILL.
-pub fn grace(run: &Run) -> Duration {
-    run.get("grace").as_duration().unwrap_or_default()
-}
 
 /// Runs a program to its end in the calling thread.
 ///
@@ -32,7 +33,8 @@ pub fn run(
     args: &Bound<'_, PyAny>,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<RunResult> {
-    let mut request = Request::new(program, args, Options::new(options, Call::Run)?, false)?;
+    let mut request = Request::new(program, args, Options::new(options, Call::Run)?)?;
+    request.audit(py)?;
     let mut raised = None;
     let outcome = py.detach(|| {
         // While the interpreter is being finalized, attaching fails, and no handlers run.
@@ -61,44 +63,28 @@ pub fn run(
 }
 
 /// Starts a program in the calling thread, and appends the run to `started`, so that a signal handler cannot raise
-/// between the start and the caller's first reference to the run. Once the program has ended, `queue` gets the outcome
-/// under `key`.
+/// between the start and the caller's first reference to the run. The run has the error of a failed start, too.
 ///
-/// `permit` holds the limiter's permit for this run. `repeated` is true if this call repeats a start whose parked
-/// process a signal killed before that process executed the program.
+/// If `program` is a Session, the program runs beside its shell. `permit` holds the limiter's permit for this run.
 #[pyfunction]
-#[expect(clippy::too_many_arguments, reason = "one call from Python for each run")]
 pub fn begin(
     py: Python<'_>,
-    queue: &Bound<'_, Queue>,
-    key: u64,
     program: Option<&Bound<'_, PyAny>>,
     args: &Bound<'_, PyAny>,
     options: &Bound<'_, PyDict>,
     permit: Option<&Bound<'_, PermitRequest>>,
-    repeated: bool,
     started: &Bound<'_, PyList>,
 ) -> PyResult<()> {
     // Take the permit out of the request first, so that an error returns it to the limiter at once.
     let permit = permit.and_then(|request| request.get().take());
-    let mut request = Request::new(program, args, Options::new(options, Call::Run)?, repeated)?;
+    let session = program.and_then(|program| program.cast::<Session>().ok());
+    let program = program.filter(|_| session.is_none());
+    let mut request = Request::new(program, args, Options::new(options, Call::Run)?)?;
+    request.audit(py)?;
     request.options.run = request.options.run.permit(permit);
-    if repeated {
-        request.command.start_cold();
-    }
-    // The callback owns one reference. If run_then() below fails, the error needs the other one.
-    let context = Arc::new(request.context);
-    let send = queue.get().sender(key, request.reported, context.clone());
-    let ended = Arc::new(AtomicBool::new(false));
-    let ended_in_callback = ended.clone();
-    let done = move |outcome| {
-        ended_in_callback.store(true, Ordering::Relaxed);
-        send(outcome);
-    };
-    match py.detach(|| request.command.run_then(&request.options.run, done)) {
-        Ok(handle) => started.append(ActiveRun { handle, ended, grace: grace(&request.options.run).as_secs_f64() }),
-        Err(error) => Err(context.exception(py, &error)),
-    }
+    let run = ActiveRun::of(request, session.map(|session| session.get().core()));
+    run.poll(py);
+    started.append(run)
 }
 
 /// The name of the way, the seconds saved, the meaning of the reason for a cold start, the remedy, and all in sentences.
@@ -109,8 +95,7 @@ type Explanation = (String, f64, Option<&'static str>, Option<&'static str>, Str
 pub fn explain(warm: &Bound<'_, Warm>, argv: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Explanation> {
     let py = warm.py();
     let warm = warm.get().open()?;
-    // Nothing starts, so no audit hook is called.
-    let mut request = Request::new(None, argv, Options::new(options, Call::Run)?, true)?;
+    let mut request = Request::new(None, argv, Options::new(options, Call::Run)?)?;
     match py.detach(|| warm.explain(&mut request.command)) {
         Ok(found) => {
             let name = found.started.name().into_owned();
@@ -126,30 +111,79 @@ pub fn end_idle_threads(py: Python<'_>) {
     py.detach(spawnfd::internal::end_idle_threads);
 }
 
-/// An active run. Dropping it ends the program.
+/// A run that the calling thread drives. Dropping it ends the program.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
-#[derive(Debug)]
 pub struct ActiveRun {
-    handle: spawnfd::job::RunHandle,
-    ended: Arc<AtomicBool>,
+    state: Mutex<ActiveRunState>,
+    is_cancelled: Arc<AtomicBool>,
+    reported: ReportedArguments,
+    context: ErrorContext,
+    /// Fires when result() can continue the run.
+    #[pyo3(get)]
+    done: Wakeup,
     /// Seconds between SIGTERM and SIGKILL.
     #[pyo3(get)]
     grace: f64,
 }
 
-#[pymethods]
-impl ActiveRun {
-    /// Ends the program and its process tree, if it still runs.
-    fn cancel(&self, py: Python<'_>) {
-        py.detach(|| self.handle.cancel());
+impl fmt::Debug for ActiveRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActiveRun").field("reported", &self.reported).finish_non_exhaustive()
     }
 }
 
-impl Drop for ActiveRun {
-    fn drop(&mut self) {
-        // No code waits for the program any more, so end the program.
-        if !self.ended.load(Ordering::Relaxed) {
-            self.handle.cancel();
-        }
+enum ActiveRunState {
+    Active(Pin<Box<dyn Future<Output = spawnfd::Result<Output>> + Send>>),
+    Ended(spawnfd::Result<Arc<Output>>),
+}
+
+impl ActiveRun {
+    fn of(request: Request, session: Option<Arc<spawnfd::Session>>) -> ActiveRun {
+        let Request { mut command, options, reported, context, .. } = request;
+        let (grace, run) = (grace(&options.run).as_secs_f64(), options.run);
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let is_stopped = is_cancelled.clone();
+        let future = async move {
+            if let Some(session) = session {
+                session.side_state_async().await?.apply(&mut command);
+            }
+            let stop = poll_fn(|_| if is_stopped.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending });
+            command.run_until(&run, stop).await
+        };
+        let state = Mutex::new(ActiveRunState::Active(Box::pin(future)));
+        ActiveRun { state, is_cancelled, reported, context, done: Wakeup::default(), grace }
+    }
+
+    /// Continues the run without waiting; the first call starts the program. Returns the outcome of a run that has
+    /// ended.
+    fn poll(&self, py: Python<'_>) -> Option<spawnfd::Result<Arc<Output>>> {
+        py.detach(|| {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if let ActiveRunState::Active(future) = &mut *state {
+                match future.as_mut().poll(&mut Context::from_waker(&self.done.waker())) {
+                    Poll::Ready(outcome) => *state = ActiveRunState::Ended(outcome.map(Arc::new)),
+                    Poll::Pending => return None,
+                }
+            }
+            match &*state {
+                ActiveRunState::Ended(outcome) => Some(outcome.clone()),
+                ActiveRunState::Active(_) => None,
+            }
+        })
+    }
+}
+
+#[pymethods]
+impl ActiveRun {
+    /// Continues the run. Returns the result, or None while the program runs.
+    fn result(&self, py: Python<'_>) -> PyResult<Option<RunResult>> {
+        let output = self.poll(py).transpose().map_err(|error| self.context.exception(py, &error))?;
+        Ok(output.map(|output| RunResult::new(output, self.reported.clone())))
+    }
+
+    /// Ends the program and its process tree, if it still runs.
+    fn cancel(&self, py: Python<'_>) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+        self.poll(py);
     }
 }

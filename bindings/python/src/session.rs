@@ -3,8 +3,6 @@
 //! waits for a command.
 
 use std::ffi::OsString;
-use std::os::fd::IntoRawFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,65 +10,40 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping};
-use spawnfd::internal::{PerProcess, SavedState};
+use spawnfd::internal::{CallOptions, PerProcess};
 use spawnfd::job::TerminalSize;
 use spawnfd::options::{Call, Value};
 
 use crate::arguments::{integer, os_string, os_string_or, os_strings, variables, wrong_type, wrong_value};
-use crate::env::Env;
 use crate::errors::ErrorContext;
 use crate::job::Job;
 use crate::limiter::{Limiter, PermitRequest};
 use crate::options::Options;
 use crate::queue::Wakeup;
 use crate::reported::ReportedArguments;
-use crate::request::{Request, audit};
+use crate::request::{AuditEvent, Request};
 use crate::template::Template;
 
 /// A shell that keeps its state from command to command. Dropping it ends the shell.
-/// The turn in a session's queue, and the permit of a command's limiter.
-type Permits<'py> = (Option<Bound<'py, PermitRequest>>, Option<Bound<'py, PermitRequest>>);
-
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Session {
-    core: spawnfd::session::Session,
+    core: Arc<spawnfd::Session>,
     context: ErrorContext,
-    audited: AuditedStart,
+    /// The audit event for each start of a shell.
+    event: AuditEvent,
     grace: Duration,
     has_terminal: bool,
     merge: bool,
     /// Whether commands wait for each other. None: the caller decides for each command.
     #[pyo3(get)]
     queue: Option<bool>,
-    /// Has one permit, for the command whose turn it is.
-    #[pyo3(get)]
-    turns: Py<Limiter>,
     /// The start of a shell that has not read its startup files yet.
     start: PerProcess<Option<Arc<PendingShell>>>,
     closed: AtomicBool,
     /// Fires when the shell has ended after begin_close().
     #[pyo3(get)]
     ended: Wakeup,
-}
-
-/// The items that `saved_state` returns.
-type SavedStateItems = (Vec<OsString>, i32, Option<PathBuf>, Option<Env>);
-
-/// The arguments of the audit event for the start of a shell.
-#[derive(Debug)]
-struct AuditedStart {
-    executable: OsString,
-    argv: Vec<OsString>,
-    cwd: Option<Py<PyAny>>,
-    env: Option<Py<PyAny>>,
-}
-
-impl AuditedStart {
-    fn raise(&self, py: Python<'_>) -> PyResult<()> {
-        let bound = |value: &Option<Py<PyAny>>| value.as_ref().map(|value| value.bind(py).clone());
-        audit(py, &self.executable, &self.argv, bound(&self.cwd), bound(&self.env))
-    }
 }
 
 #[derive(Debug)]
@@ -94,27 +67,24 @@ impl ShellStart {
 
     /// Returns True once the start has succeeded or failed, None before.
     fn is_over(&self) -> Option<bool> {
-        is_over(&self.0.job).then_some(true)
+        (!matches!(self.0.job.try_wait(), Ok(None))).then_some(true)
     }
 }
 
-fn is_over(job: &spawnfd::Job) -> bool {
-    !matches!(job.try_wait(), Ok(None))
-}
-
-/// The text of a command, with its own directory and variables.
+/// The text of a command, with its own directory and variables, and its options.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct CommandText {
     core: spawnfd::session::CommandText,
     text: OsString,
+    options: CallOptions,
 }
 
 #[pymethods]
 impl CommandText {
-    /// Takes the text's `cwd` and `env` from the local variables of the Python function that was called.
+    /// `watched`: the task that starts the command counts as a watcher (a reader of events()).
     #[new]
-    fn new(command: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<CommandText> {
+    fn new(command: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>, watched: bool) -> PyResult<CommandText> {
         let text = os_string(command, &"command")?;
         let options = Options::new(options, Call::Command)?;
         let mut core = options.core.apply_to_text(spawnfd::session::CommandText::new(&text));
@@ -129,7 +99,9 @@ impl CommandText {
             }
         }
         core.validate().map_err(|error| PyValueError::new_err(error.message().to_string()))?;
-        Ok(CommandText { core, text })
+        let mut options = options.core;
+        options.hold = watched;
+        Ok(CommandText { core, text, options })
     }
 }
 
@@ -151,32 +123,34 @@ impl Session {
         if let Some(cwd) = &options.cwd {
             os_string_or(cwd, &"cwd", "a path (str, bytes or os.PathLike)")?;
         }
-        let [cwd, env] = [&options.cwd, &options.env].map(|option| option.clone().map(Bound::unbind));
-        // begin_shell() raises the audit event, for each shell.
         let request = if program.is_instance_of::<Template>() {
-            Request::new(Some(program), args, options, true)?
+            Request::new(Some(program), args, options)?
         } else {
             let expected = "str, bytes, os.PathLike or spawnfd.Template";
             let mut argv = vec![os_string_or(program, &"program", expected)?];
             argv.append(&mut os_strings(args, "args")?);
-            Request::new(None, PyList::new(py, argv)?.as_any(), options, true)?
+            Request::new(None, PyList::new(py, argv)?.as_any(), options)?
         };
-        let Request { command, options, reported, context } = request;
-        let audited = AuditedStart { executable: context.program.clone(), argv: reported.argv, cwd, env };
-        let core = py.detach(|| spawnfd::session::Session::new(command, options.session));
+        let Request { command, options, context, event, .. } = request;
+        let core = py.detach(|| spawnfd::Session::new(command, options.session));
         Ok(Session {
-            core: core.map_err(|error| context.exception(py, &error))?,
+            core: Arc::new(core.map_err(|error| context.exception(py, &error))?),
             context,
-            audited,
+            event,
             grace,
             merge,
             queue,
-            turns: Py::new(py, Limiter(spawnfd::limits::Limiter::new(1)))?,
             has_terminal,
             start: PerProcess::new(None),
             closed: false.into(),
             ended: Wakeup::default(),
         })
+    }
+
+    /// Has one permit, for the command whose turn it is.
+    #[getter]
+    fn turns(&self) -> Limiter {
+        Limiter(self.core.turns().clone())
     }
 
     /// Whether the next command has to start a shell, which needs a permit of the session's limiter.
@@ -197,7 +171,7 @@ impl Session {
             return Err(PyValueError::new_err("the session is closed"));
         }
         if self.start.lock().is_none() && self.needs_shell(py) {
-            self.audited.raise(py)?;
+            self.event.raise(py)?;
         }
         let begin = || {
             let mut start = self.start.lock();
@@ -225,36 +199,25 @@ impl Session {
         py.detach(finish).map_err(|error| self.context.exception(py, &error))
     }
 
-    /// Starts a command in the shell, and appends its job to `jobs`. The first of `permits` is that of `turns`, if the command has
-    /// waited for it. [`Job::start`] explains the other arguments.
+    /// Starts a command in the shell, and appends its job to `jobs`. `turn` holds the permit of `turns`, if the command
+    /// has waited for it. [`Job::start`] explains the other arguments.
     fn start(
         &self,
         py: Python<'_>,
         command: &CommandText,
-        options: &Bound<'_, PyDict>,
-        watched: bool,
-        permits: Permits<'_>,
+        turn: &PermitRequest,
+        permit: &PermitRequest,
         jobs: &Bound<'_, PyList>,
     ) -> PyResult<()> {
-        let (turn, permit) = permits;
-        let permits = [turn, permit].iter().flatten().filter_map(|request| request.get().take()).collect();
-        let mut options = Options::new(options, Call::Command)?.core;
-        options.hold = watched;
-        let start = || self.core.start_events_with(&command.core, &options.run, permits, options.events());
+        let permits = [turn, permit].into_iter().filter_map(PermitRequest::take).collect();
+        let CommandText { core, text, options } = command;
+        let start = || self.core.start_events_with(core, &options.run, permits, options.events());
         let started = py.detach(start).map_err(|error| self.context.exception(py, &error))?;
-        let mut job = Job::of(started, &options, self.reported(command.text.clone()), self.command_context());
+        let reported = ReportedArguments { argv: vec![text.clone()], stderr_merged: self.merge };
+        let context = ErrorContext { program: self.context.program.clone(), cwd: None, origins: Vec::new() };
+        let mut job = Job::of(started, options, reported, context);
         (job.is_command, job.has_terminal) = (true, self.has_terminal);
         jobs.append(job)
-    }
-
-    /// Returns what a command beside the shell starts with: the argv of a shell that prints the saved state, its
-    /// descriptor, which the caller closes, and the session's directory. Without a saved state, the argv is empty, and
-    /// the last item is the session's environment.
-    fn saved_state(&self, py: Python<'_>) -> PyResult<SavedStateItems> {
-        match py.detach(|| self.core.saved_state()).map_err(|error| self.context.exception(py, &error))? {
-            SavedState::First(state) => Ok((Vec::new(), -1, state.directory, state.environment.map(Env::of))),
-            SavedState::Saved { argv, file, directory } => Ok((argv, file.into_raw_fd(), Some(directory), None)),
-        }
     }
 
     fn interrupt(&self, py: Python<'_>) {
@@ -312,11 +275,8 @@ impl Session {
 }
 
 impl Session {
-    fn reported(&self, command: OsString) -> ReportedArguments {
-        ReportedArguments { argv: vec![command], stderr_merged: self.merge }
-    }
-
-    fn command_context(&self) -> ErrorContext {
-        ErrorContext { program: self.context.program.clone(), cwd: None, origins: Vec::new() }
+    /// The core's session.
+    pub fn core(&self) -> Arc<spawnfd::Session> {
+        self.core.clone()
     }
 }

@@ -249,11 +249,15 @@ def test_exception_of_a_handler_during_drain_loses_no_result() -> None:
             self.results.append(result)
             self.interrupt()
 
-    queue = _spawnfd.Queue()
+    queue, started = _spawnfd.Queue(), list[_spawnfd.ActiveRun]()
     futures = [Future(number % 2 == 0) for number in range(10)]
     pending = dict(enumerate(futures))
+    reader, writer = os.pipe()
     for key in pending:
-        _spawnfd.begin(queue, key, None, ["true"], {}, None, False, [])
+        _spawnfd.begin(None, ["cat"], {"stdin": reader}, None, started)
+        started[key].done.listen(queue, key)
+    os.close(reader)
+    os.close(writer)
     # Most results, if not all, arrive in one batch.
     while children():
         time.sleep(0.01)

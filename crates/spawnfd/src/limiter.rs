@@ -326,6 +326,13 @@ impl Acquiring {
         self.slot.lock().permit.take()
     }
 
+    /// Whether [`take`](Acquiring::take) would return the permit.
+    #[doc(hidden)]
+    pub fn is_ready(&mut self) -> bool {
+        self.enqueue();
+        self.slot.lock().permit.is_some()
+    }
+
     /// Calls `ready` once, when the permit is available. If it is available already, calls `ready` immediately.
     ///
     /// A thread of the library, or the thread that returns a place, calls `ready`, so `ready` must not block.

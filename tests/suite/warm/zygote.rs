@@ -92,19 +92,6 @@ fn unsupported_commands_start_cold_with_a_reason() {
 }
 
 #[test]
-fn a_command_that_starts_cold_uses_no_parked_process() {
-    isolated!(|| {
-        let (mode, started) = BOTH[0];
-        let warm = any(mode, 2);
-        let mut command = Command::new("/bin/true");
-        assert_eq!(run(&warm, command.warm(&warm)), (started, 0));
-        command.start_cold();
-        assert_eq!(command.spawn().map(|child| child.started()), Ok(Started::Cold("died")));
-        assert_eq!(command.run().map(|output| output.started), Ok(Started::Cold("died")));
-    });
-}
-
-#[test]
 fn a_process_parked_for_the_program_is_preferred() {
     isolated!(|| {
         for (mode, started) in BOTH {

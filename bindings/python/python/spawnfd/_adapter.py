@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -165,28 +165,19 @@ class LoopAdapter(ABC):
         """Returns a new key for the queue, and a future for the notification with that key."""
 
     @abstractmethod
-    async def wait(self, future: Any, timeout: float | None = None) -> Any:
-        """Waits for the future and returns its result; None after `timeout` seconds."""
+    async def wait(self, future: Any, timeout: float | None = None) -> None:
+        """Waits for the future, at most `timeout` seconds."""
 
     @abstractmethod
-    async def wait_shielded(self, key: int, future: Any, timeout: float) -> Any:
-        """Waits for the notification of a key, at most `timeout` seconds, even if cancelled.
-
-        `future` is the one from register(). Returns the result. If the task was cancelled, sets the
-        result as an attribute of the cancellation exception, and raises that exception.
-        """
+    async def shielded(self, wait: Callable[[], Awaitable[object]]) -> None:
+        """Awaits `wait()` to its end. A cancellation is raised after that."""
 
     @abstractmethod
     def unregister(self, key: int) -> None:
         """Removes a key from the pending ones."""
 
-    def read_output(
-        self, watcher: _spawnfd.Watcher, readable: _spawnfd.Wakeup
-    ) -> OutputReading | None:
-        """Lets this loop read the output of a watcher's job; None if the engine shall read it.
-
-        `readable` fires when the engine has events.
-        """
+    def read_output(self, watcher: _spawnfd.Watcher, core: _spawnfd.Job) -> OutputReading | None:
+        """Lets this loop read the output of a watcher's job; None if the engine shall read it."""
         return None
 
     @abstractmethod

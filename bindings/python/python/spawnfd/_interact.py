@@ -10,7 +10,7 @@ import threading
 import tty
 
 from spawnfd import _spawnfd
-from spawnfd._loop import wait_until
+from spawnfd._loop import wait_until, wait_until_sync
 from spawnfd._spawnfd import Result
 
 # Seconds between two checks of the terminal's size, and of a cancellation.
@@ -41,11 +41,7 @@ def interact(
     finally:
         termios.tcsetattr(stdin, termios.TCSADRAIN, before)
         del watcher
-    queue = _spawnfd.Queue()
-    core.done.listen(queue, 0)
-    while (result := core.result()) is None:
-        queue.block(None)
-    return result
+    return wait_until_sync(core.result, core.done)
 
 
 def _pass_on(

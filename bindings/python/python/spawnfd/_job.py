@@ -8,23 +8,25 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from spawnfd import _spawnfd
 from spawnfd._adapter import OutputReading
 from spawnfd._loop import (
     END_TIMEOUT,
-    attach_result,
+    acquire_permit_sync,
     current_adapter,
+    end_started_sync,
     enter,
     limiter_of,
     wait_shielded,
     wait_until,
+    wait_until_sync,
 )
 from spawnfd._options import Given, Program
 from spawnfd._search import OutputMatch, Pattern, Search
 from spawnfd._spawnfd import Chunk, Event, Result
-from spawnfd._types import Args, Deadline, Input, NotPickled, as_bytes, deadline, remaining
+from spawnfd._types import Args, Deadline, Input, NotPickled, as_bytes, deadline
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
     _NextEvent: TypeAlias = Event | Literal[False] | None
     # None: no match yet. False: the output has ended without a match.
     _Found: TypeAlias = OutputMatch | Literal[False] | None
-
-_T = TypeVar("_T")
 
 # The default maximum length of a line event, in bytes.
 _MAX_LINE = 65_536
@@ -177,12 +177,12 @@ class Job(_JobBase):
 
     @classmethod
     async def _start(cls, program: Program, args: Args, options: Given) -> Job:
-        adapter, request = await enter(options)
+        request = await enter(options)
         started: list[_spawnfd.Job] = []
         _spawnfd.Job.start(program, args, options, True, request, started)
         job = cls._of(started[0])
         if not options.get("hold", False):
-            adapter.call_soon(job._core.release_hold)
+            current_adapter().call_soon(job._core.release_hold)
         return job
 
     async def wait(
@@ -395,7 +395,7 @@ class Job(_JobBase):
         core = self._core
         if core.detached:
             return
-        core.stop(None)
+        core.cancel()
         if kind is GeneratorExit:
             # The coroutine is being closed and cannot await.
             return
@@ -404,48 +404,6 @@ class Job(_JobBase):
         except OSError:
             if error is None:
                 raise
-
-
-def _wait_until(
-    attempt: Callable[[], _T | None], wakeup: _spawnfd.Wakeup, timeout: float | None = None
-) -> _T | None:
-    """The blocking form of wait_until()."""
-    end, value = deadline(timeout), attempt()
-    if value is not None:
-        return value
-    queue = _spawnfd.Queue()
-    try:
-        while (left := remaining(end)) != 0:
-            wakeup.listen(queue, 0)
-            # The wakeup may have occurred before listen().
-            if (value := attempt()) is not None:
-                return value
-            queue.block(left)
-            queue.drain({})
-            wakeup.unlisten(queue, 0)
-    finally:
-        wakeup.unlisten(queue, 0)
-    return attempt()
-
-
-def _acquire_permit(limiter: _spawnfd.Limiter) -> _spawnfd.PermitRequest:
-    """The blocking form of acquire_permit()."""
-    request = _spawnfd.PermitRequest(limiter)
-    try:
-        _wait_until(request.is_granted, request.ready)
-    except BaseException:
-        request.cancel()
-        raise
-    return request
-
-
-def _end_started(started: list[_spawnfd.Job], error: BaseException) -> None:
-    """Ends a job whose call raises `error`, which then has the Result."""
-    for core in started:
-        core.stop(None)
-        with suppress(OSError):
-            _wait_until(core.result, core.done, core.grace + END_TIMEOUT)
-            attach_result(error, core.result())
 
 
 class SyncJob(_JobBase):
@@ -460,14 +418,13 @@ class SyncJob(_JobBase):
 
     @classmethod
     def _start(cls, program: Program, args: Args, options: Given) -> SyncJob:
-        limiter = limiter_of(options)
         started: list[_spawnfd.Job] = []
         try:
-            request = None if limiter is None else _acquire_permit(limiter)
+            request = acquire_permit_sync(limiter_of(options))
             _spawnfd.Job.start(program, args, options, False, request, started)
             return cls._of(started[0])
         except BaseException as error:
-            _end_started(started, error)
+            end_started_sync(started, error)
             raise
 
     def wait(
@@ -475,7 +432,7 @@ class SyncJob(_JobBase):
     ) -> Result | None:
         """The blocking form of Job.wait()."""
         end, core = Deadline(timeout, idle_timeout, self._core.idle), self._core
-        while (result := _wait_until(core.result, core.done, end.left())) is None:
+        while (result := wait_until_sync(core.result, core.done, end.left())) is None:
             if end.left() == 0:
                 return None
         return result
@@ -489,7 +446,7 @@ class SyncJob(_JobBase):
     ) -> OutputMatch | Literal[False] | None:
         """The blocking form of Job.wait_for()."""
         search = Search(self._core, pattern, self._matched if since is None else since)
-        found: _Found = _wait_until(search.attempt, self._core.arrived, timeout)
+        found: _Found = wait_until_sync(search.attempt, self._core.arrived, timeout)
         if found is False:
             self.result()
         return self._keep_match(found)
@@ -512,7 +469,7 @@ class SyncJob(_JobBase):
             try:
                 while left:
                     attempt = functools.partial(self._core.write, left[:_WRITE_SIZE])
-                    left = left[_wait_until(attempt, self._core.writable) or 0 :]
+                    left = left[wait_until_sync(attempt, self._core.writable) or 0 :]
             finally:
                 self._writer_pid = 0
 
@@ -543,7 +500,7 @@ class SyncJob(_JobBase):
         self, kind: type[BaseException] | None, error: BaseException | None, *traceback: object
     ) -> None:
         if not self._core.detached:
-            self._core.stop(None)
+            self._core.cancel()
             try:
                 self.wait(self._core.grace + END_TIMEOUT)
             except OSError:
@@ -591,7 +548,7 @@ class Events(AsyncIterator[Event]):
                 core.flush_lines()
             elif self._reading is None or not self._reading.is_current():
                 self._end_reading()
-                self._reading = current_adapter().read_output(self._watcher, core.readable)
+                self._reading = current_adapter().read_output(self._watcher, core)
                 if self._reading is None:
                     await wait_until(core.has_event, core.readable, left)
             else:
@@ -628,7 +585,7 @@ class SyncEvents(Iterator[Event]):
             if left == 0:
                 core.flush_lines()
             else:
-                _wait_until(core.has_event, core.readable, left)
+                wait_until_sync(core.has_event, core.readable, left)
             event = core.event()
         if not event:
             raise StopIteration

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -38,13 +38,13 @@ def limiter_of(options: Mapping[str, object]) -> _spawnfd.Limiter | None:
     return limiter if isinstance(limiter, _spawnfd.Limiter) else None
 
 
-def attach_result(error: BaseException, result: Any) -> None:
+def attach_result(error: BaseException, run: _spawnfd.ActiveRun | _spawnfd.Job) -> None:
     """Sets the `result` attribute of an exception that ends a run, if there is a Result.
 
     An existing `result` attribute stays as it is.
     """
-    if result is not None and not hasattr(error, "result"):
-        with suppress(AttributeError):
+    with suppress(AttributeError, OSError):
+        if (result := run.result()) is not None and not hasattr(error, "result"):
             cast(Any, error).result = result
 
 
@@ -56,7 +56,7 @@ def current_adapter() -> LoopAdapter:
 
         return trio_adapter()
     loop = _running_loop()
-    adapter = _last.adapter()
+    adapter: _AsyncioAdapter | None = getattr(_last, "adapter", lambda: None)()
     if adapter is None or adapter.loop is not loop or not adapter.watched:
         adapter = _AsyncioAdapter(loop)
         _last.adapter = weakref.ref(adapter)
@@ -147,53 +147,36 @@ class _AsyncioAdapter(LoopAdapter):
         self.pending[self.last_key] = future = self.loop.create_future()
         return self.last_key, future
 
-    async def wait(self, future: asyncio.Future[Any], timeout: float | None = None) -> Any:
+    async def wait(self, future: asyncio.Future[Any], timeout: float | None = None) -> None:
         if timeout is None:
-            return await future
+            await future
+            return
         timer = self.loop.call_later(timeout, _set_none, future)
         try:
-            return await future
+            await future
         finally:
             timer.cancel()
 
-    async def wait_shielded(self, key: int, future: asyncio.Future[Any], timeout: float) -> Any:
+    async def shielded(self, wait: Callable[[], Awaitable[object]]) -> None:
         import asyncio
 
-        deadline = self.loop.time() + timeout
         cancelled: asyncio.CancelledError | None = None
         with _anyio_shield():
-            while self._is_pending(key) and (left := deadline - self.loop.time()) > 0:
-                future = self.loop.create_future()
-                self.pending[key] = future
+            while True:
                 try:
-                    await self.wait(future, left)
+                    await wait()
+                    break
                 except asyncio.CancelledError as error:
                     cancelled = error
-                except OSError:
-                    pass
-        # drain() may have stored a new future for a result that arrived during cancellation.
-        future = self.pending.get(key, future)
-        self.unregister(key)
-        arrived = future.done() and not future.cancelled() and future.exception() is None
-        result = future.result() if arrived else None
         if cancelled is not None:
-            attach_result(cancelled, result)
             raise cancelled
-        return result
-
-    def _is_pending(self, key: int) -> bool:
-        """Whether the result for a key has not arrived yet."""
-        future = self.pending.get(key)
-        return future is not None and (future.cancelled() or not future.done())
 
     def unregister(self, key: int) -> None:
         if self.pending.pop(key, None) is not None:
             self._schedule_unwatch()
 
-    def read_output(
-        self, watcher: _spawnfd.Watcher, readable: _spawnfd.Wakeup
-    ) -> OutputReading | None:
-        return _AsyncioReading(self, watcher, readable)
+    def read_output(self, watcher: _spawnfd.Watcher, core: _spawnfd.Job) -> OutputReading | None:
+        return _AsyncioReading(self, watcher, core)
 
     def call_soon(self, call: Callable[[], object]) -> None:
         self.loop.call_soon(call)
@@ -211,7 +194,7 @@ class _AsyncioReading(OutputReading):
     """An asyncio loop reads a job's output, so that output wakes this loop's thread alone."""
 
     def __init__(
-        self, adapter: _AsyncioAdapter, watcher: _spawnfd.Watcher, readable: _spawnfd.Wakeup
+        self, adapter: _AsyncioAdapter, watcher: _spawnfd.Watcher, core: _spawnfd.Job
     ) -> None:
         self._loop = adapter.loop
         # The adapter with the registered notification of the engine, and the notification's key. 0:
@@ -219,7 +202,7 @@ class _AsyncioReading(OutputReading):
         self._adapter: LoopAdapter = adapter
         self._key = 0
         self._watcher = watcher
-        self._readable = readable
+        self._core = core
         # The futures of the tasks that wait.
         self._waiters: set[asyncio.Future[None]] = set()
         # The descriptor of each stream that the loop watches, and of each that it shall watch again
@@ -243,20 +226,17 @@ class _AsyncioReading(OutputReading):
             self._listen()
         waiter = self._loop.create_future()
         self._waiters.add(waiter)
-        timer = None if timeout is None else self._loop.call_later(timeout, _set_none, waiter)
         try:
-            await waiter
+            await self._adapter.wait(waiter, timeout)
         finally:
             self._waiters.discard(waiter)
-            if timer is not None:
-                timer.cancel()
 
     def _listen(self) -> None:
         self._adapter = current_adapter()
         self._key, notified = self._adapter.register()
         notified.add_done_callback(self._on_notification)
-        self._readable.listen(self._adapter.queue, self._key)
-        if self._watcher.has_event():
+        self._core.readable.listen(self._adapter.queue, self._key)
+        if self._core.has_event():
             # The event may have arrived before listen().
             self._loop.call_soon(self._wake, None)
 
@@ -299,7 +279,7 @@ class _AsyncioReading(OutputReading):
                 self._loop.remove_reader(fd)
         self._watched.clear()
         self._paused.clear()
-        self._readable.unlisten(self._adapter.queue, self._key)
+        self._core.readable.unlisten(self._adapter.queue, self._key)
         self._adapter.unregister(self._key)
         self._watcher.end_reading()
 
@@ -321,77 +301,82 @@ def _anyio_shield() -> AbstractContextManager[object]:
     return nullcontext() if scope is None else scope(shield=True)
 
 
-def _no_adapter() -> None:
-    return None
-
-
-class _LastAdapter(threading.local):
-    """The adapter of the asyncio loop that last ran in this thread, as a weak reference."""
-
-    def __init__(self) -> None:
-        self.adapter: Callable[[], _AsyncioAdapter | None] = _no_adapter
-
-
-_last = _LastAdapter()
-
-
-async def enter_gate() -> LoopAdapter:
-    """Waits until the gate admits a start; returns the adapter of this loop."""
-    adapter = current_adapter()
-    if adapter.gate.try_enter(adapter):
-        return adapter
-    await adapter.gate.wait(adapter)
-    # The adapter may have stopped watching during the wait; current_adapter() replaces it then.
-    return current_adapter()
+# `adapter` is a weak reference to the adapter of the asyncio loop that last ran in this thread.
+_last = threading.local()
 
 
 async def wait_until(
-    attempt: Callable[[], _T | None], wakeup: _spawnfd.Wakeup, timeout: float | None = None
+    attempt: Callable[[], _T | None],
+    wakeup: _spawnfd.Wakeup,
+    timeout: float | None = None,
+    *,
+    is_start: bool = False,
 ) -> _T | None:
     """Calls `attempt` after each wakeup, until it returns a value other than None; returns that.
 
-    Returns None after `timeout` seconds.
+    Returns None after `timeout` seconds. `is_start`: the wait is for a program that has just
+    started, which the gate counts.
     """
     end, value = deadline(timeout), attempt()
     while value is None and (left := remaining(end)) != 0:
         adapter = current_adapter()
         key, woken = adapter.register()
         wakeup.listen(adapter.queue, key)
+        if is_start:
+            adapter.gate.recent.append(key)
         try:
             # The wakeup may have occurred before listen().
             if (value := attempt()) is None:
                 await adapter.wait(woken, left)
                 value = attempt()
+        except GeneratorExit:
+            # Another thread may be closing the coroutine, so leave the loop alone.
+            adapter.pending.pop(key, None)
+            raise
         finally:
             wakeup.unlisten(adapter.queue, key)
             adapter.unregister(key)
     return value
 
 
+def wait_until_sync(
+    attempt: Callable[[], _T | None], wakeup: _spawnfd.Wakeup, timeout: float | None = None
+) -> _T | None:
+    """The blocking form of wait_until()."""
+    end, value = deadline(timeout), attempt()
+    if value is not None:
+        return value
+    queue = _spawnfd.Queue()
+    try:
+        while (left := remaining(end)) != 0:
+            wakeup.listen(queue, 0)
+            # The wakeup may have occurred before listen().
+            if (value := attempt()) is not None:
+                return value
+            queue.block(left)
+            queue.drain({})
+            wakeup.unlisten(queue, 0)
+    finally:
+        wakeup.unlisten(queue, 0)
+    return attempt()
+
+
 async def wait_shielded(
     attempt: Callable[[], _T | None], wakeup: _spawnfd.Wakeup, timeout: float
 ) -> _T | None:
-    """Waits like wait_until(), also if the task is cancelled, for a wakeup that fires once.
+    """Waits like wait_until(), also if the task is cancelled.
 
     A cancellation is raised after the wait.
     """
-    adapter = current_adapter()
-    key, woken = adapter.register()
-    wakeup.listen(adapter.queue, key)
-    try:
-        if (value := attempt()) is None:
-            await adapter.wait_shielded(key, woken, timeout)
-            value = attempt()
-    finally:
-        wakeup.unlisten(adapter.queue, key)
-        adapter.unregister(key)
-    return value
+    end = deadline(timeout)
+    # If the application has closed the queue's descriptor, the wait ends early.
+    with suppress(OSError):
+        await current_adapter().shielded(lambda: wait_until(attempt, wakeup, remaining(end)))
+    return attempt()
 
 
-async def acquire_permit(limiter: _spawnfd.Limiter | None) -> _spawnfd.PermitRequest | None:
+async def acquire_permit(limiter: _spawnfd.Limiter | None) -> _spawnfd.PermitRequest:
     """Waits for a permit of a limiter; a cancelled task leaves the limiter's queue."""
-    if limiter is None:
-        return None
     request = _spawnfd.PermitRequest(limiter)
     try:
         await wait_until(request.is_granted, request.ready)
@@ -401,48 +386,88 @@ async def acquire_permit(limiter: _spawnfd.Limiter | None) -> _spawnfd.PermitReq
     return request
 
 
-async def enter(options: Mapping[str, object]) -> tuple[LoopAdapter, _spawnfd.PermitRequest | None]:
-    """Waits for the limiter and the gate; returns this loop's adapter and the permit."""
+def acquire_permit_sync(limiter: _spawnfd.Limiter | None) -> _spawnfd.PermitRequest:
+    """The blocking form of acquire_permit()."""
+    request = _spawnfd.PermitRequest(limiter)
+    try:
+        wait_until_sync(request.is_granted, request.ready)
+    except BaseException:
+        request.cancel()
+        raise
+    return request
+
+
+async def enter(options: Mapping[str, object]) -> _spawnfd.PermitRequest:
+    """Waits for the limiter and the gate; returns the permit."""
     request = await acquire_permit(limiter_of(options))
     try:
-        return await enter_gate(), request
+        adapter = current_adapter()
+        if not adapter.gate.try_enter(adapter):
+            await adapter.gate.wait(adapter)
     except BaseException:
-        if request is not None:
-            request.cancel()
+        request.cancel()
         raise
+    return request
 
 
-async def complete(
-    program: Program, args: Args, options: Given, *, repeated: bool = False
-) -> Result:
-    """Starts a program in this thread and awaits its end; if cancelled, ends the program first."""
+async def complete(program: Program | _spawnfd.Session, args: Args, options: Given) -> Result:
+    """Starts a program in this thread and awaits its end; if cancelled, ends the program first.
+
+    With a session, the program runs beside the session's shell.
+    """
     # Fast path: most calls have no limiter, and the gate admits them at once.
     adapter, request = current_adapter(), None
     if options.get("limiter") is not None or not adapter.gate.try_enter(adapter):
-        adapter, request = await enter(options)
-    key, future = adapter.register()
+        request = await enter(options)
     started: list[_spawnfd.ActiveRun] = []
     try:
-        _spawnfd.begin(adapter.queue, key, program, args, options, request, repeated, started)
-        adapter.gate.recent.append(key)
-        result: Result = await future
-    except GeneratorExit:
-        # The coroutine is being closed, perhaps by another thread, and cannot await.
-        for run in started:
-            run.cancel()
-        adapter.pending.pop(key, None)
-        raise
+        _spawnfd.begin(program, args, options, request, started)
+        [run] = started
+        return cast(Result, await wait_until(run.result, run.done, is_start=True))
     except BaseException as error:
-        if not started:
-            adapter.unregister(key)
-        elif not (isinstance(error, OSError) and future.done()):
-            started[0].cancel()
-            timeout = started[0].grace + END_TIMEOUT
-            attach_result(error, await adapter.wait_shielded(key, future, timeout))
-        elif (
-            not repeated and error.errno == errno.ESRCH and getattr(error, "stage", "") == "killed"
-        ):
-            # A parked process was killed before it began to execute the program: start again.
-            return await complete(program, args, options, repeated=True)
+        await end_started(started, error)
         raise
-    return result
+
+
+def complete_sync(program: Program | _spawnfd.Session, args: Args, options: Given) -> Result:
+    """The blocking form of complete()."""
+    started: list[_spawnfd.ActiveRun] = []
+    try:
+        request = acquire_permit_sync(limiter_of(options))
+        _spawnfd.begin(program, args, options, request, started)
+        [run] = started
+        return cast(Result, wait_until_sync(run.result, run.done))
+    except BaseException as error:
+        end_started_sync(started, error)
+        raise
+
+
+async def end_started(
+    started: Iterable[_spawnfd.ActiveRun | _spawnfd.Job], error: BaseException
+) -> None:
+    """Ends the run of a call that raises `error`, which then has the Result."""
+    for run in started:
+        run.cancel()
+        if isinstance(error, GeneratorExit):
+            # The coroutine is being closed, perhaps by another thread, and cannot await.
+            return
+        try:
+            await wait_shielded(run.result, run.done, run.grace + END_TIMEOUT)
+        except OSError:
+            # There is no Result.
+            return
+        except BaseException as again:
+            attach_result(again, run)
+            raise
+        attach_result(error, run)
+
+
+def end_started_sync(
+    started: Iterable[_spawnfd.ActiveRun | _spawnfd.Job], error: BaseException
+) -> None:
+    """The blocking form of end_started()."""
+    for run in started:
+        run.cancel()
+        with suppress(OSError):
+            wait_until_sync(run.result, run.done, run.grace + END_TIMEOUT)
+        attach_result(error, run)

@@ -3,38 +3,38 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from spawnfd import _signatures, _spawnfd
-from spawnfd._job import Job, SyncJob, _acquire_permit, _end_started, _wait_until
+from spawnfd._job import Job, SyncJob
 from spawnfd._loop import (
     END_TIMEOUT,
     acquire_permit,
-    attach_result,
+    acquire_permit_sync,
+    complete,
+    complete_sync,
     current_adapter,
+    end_started,
+    end_started_sync,
     enter,
     limiter_of,
     wait_shielded,
     wait_until,
+    wait_until_sync,
 )
 from spawnfd._options import (
     CommandStdin,
-    Environment,
     Given,
     Wraps,
     method_like,
 )
-from spawnfd._run import run, run_async
-from spawnfd._signatures import CommonCommandOptions, RunOptions, SideOptions
+from spawnfd._signatures import CommonCommandOptions, SideOptions
 from spawnfd._spawnfd import Limiter, Result
 from spawnfd._start import Starting
 from spawnfd._types import (
-    Action,
     Arg,
     Args,
     NotPickled,
@@ -207,17 +207,12 @@ class Session(_SessionBase):
 
         If the shell's last directory is gone, a new shell starts in the directory of `text`.
         """
-        core, request, turn = self._core, None, None
-        if core.needs_shell():
-            turn = await acquire_permit(self._starts)
-        try:
+        core, request = self._core, None
+        with await acquire_permit(self._starts if core.needs_shell() else None):
             # Another command may have started the shell meanwhile.
             if core.needs_shell():
-                _, request = await enter({"limiter": self._limiter})
+                request = await enter({"limiter": self._limiter})
             start = core.begin_shell(text, request)
-        finally:
-            if turn is not None:
-                turn.cancel()
         if start is not None:
             await wait_until(start.is_over, start.done)
             core.finish_shell(start)
@@ -232,17 +227,12 @@ class Session(_SessionBase):
         hold: bool = False,
     ) -> Job:
         core = self._core
-        text = _spawnfd.CommandText(command, options)
-        turn = await acquire_permit(core.turns if core.queue else None)
-        try:
+        text = _spawnfd.CommandText(command, options, watched)
+        with await acquire_permit(core.turns if core.queue else None) as turn:
             await self._ensure_shell(text)
             request = await acquire_permit(limiter_of(options))
-            core.start(text, options, watched, (turn, request), started)
+            core.start(text, turn, request, started)
             job = Job._of(started[0])
-        except BaseException:
-            if turn is not None:
-                turn.cancel()
-            raise
         if watched and not hold:
             current_adapter().call_soon(job._core.release_hold)
         return job
@@ -325,20 +315,8 @@ class Session(_SessionBase):
         try:
             job = await self._start(command, options, started, watched=False)
             result = await wait_until(job._core.result, job._core.done, yield_after)
-        except GeneratorExit:
-            # The coroutine is being closed, and cannot await.
-            for core in started:
-                core.stop(None)
-            raise
         except BaseException as error:
-            for core in started:
-                core.stop(None)
-                try:
-                    await wait_shielded(core.result, core.done, core.grace + END_TIMEOUT)
-                except BaseException as again:
-                    _attach_result_of(again, core)
-                    raise
-                _attach_result_of(error, core)
+            await end_started(started, error)
             raise
         return job if result is None else result
 
@@ -385,16 +363,7 @@ class Session(_SessionBase):
                 the session was created without `restart`, which saves the shell's state after
                 each command; or it has a sandbox, outside of which the program would run.
         """
-        env: Environment | None
-        shell, fd, directory, env = self._core.saved_state()
-        actions: list[Action] = []
-        if shell:
-            try:
-                read = await run_async(shell, **_reading(fd))
-            finally:
-                os.close(fd)
-            env, actions = _parse_state(read)
-        return await run_async(argv, cwd=directory, env=env, actions=actions, **options)
+        return await complete(self._core, argv, _side_options(options))
 
     async def close(self) -> None:
         """Ends the shell, waits for its end, and kills the other processes of the session.
@@ -461,19 +430,15 @@ class SyncSession(_SessionBase):
     __slots__ = ()
 
     def _ensure_shell(self, text: _spawnfd.CommandText | None = None) -> None:
-        core, request, turn = self._core, None, None
-        if self._limiter is not None and core.needs_shell():
-            turn = _acquire_permit(self._starts)
-        try:
+        core, request = self._core, None
+        waits = self._limiter is not None
+        with acquire_permit_sync(self._starts if waits and core.needs_shell() else None):
             # Another command may have started the shell meanwhile.
-            if self._limiter is not None and core.needs_shell():
-                request = _acquire_permit(self._limiter)
+            if waits and core.needs_shell():
+                request = acquire_permit_sync(self._limiter)
             start = core.begin_shell(text, request)
-        finally:
-            if turn is not None:
-                turn.cancel()
         if start is not None:
-            _wait_until(start.is_over, start.done)
+            wait_until_sync(start.is_over, start.done)
             core.finish_shell(start)
 
     def _start(
@@ -485,22 +450,16 @@ class SyncSession(_SessionBase):
         hold: bool = False,
     ) -> SyncJob:
         core = self._core
-        text = _spawnfd.CommandText(command, options)
-        turn = self._take_turn()
-        try:
+        text = _spawnfd.CommandText(command, options, hold)
+        with self._take_turn() as turn:
             self._ensure_shell(text)
-            limiter = limiter_of(options)
-            request = None if limiter is None else _acquire_permit(limiter)
-            core.start(text, options, hold, (turn, request), started)
+            request = acquire_permit_sync(limiter_of(options))
+            core.start(text, turn, request, started)
             job = SyncJob._of(started[0])
-        except BaseException:
-            if turn is not None:
-                turn.cancel()
-            raise
         self._latest = threading.get_ident(), weakref.ref(job)
         return job
 
-    def _take_turn(self) -> _spawnfd.PermitRequest | None:
+    def _take_turn(self) -> _spawnfd.PermitRequest:
         """Waits for the turn of a command, unless the session has no queue.
 
         By default a thread waits for commands of other threads. It would wait for ever for a job
@@ -511,10 +470,10 @@ class SyncSession(_SessionBase):
         if queue is None:
             queue = thread != own or (job := latest()) is None or not job.running
         if not queue or own in self._waiting:
-            return None
+            return acquire_permit_sync(None)
         self._waiting.add(own)
         try:
-            return _acquire_permit(self._core.turns)
+            return acquire_permit_sync(self._core.turns)
         finally:
             self._waiting.discard(own)
 
@@ -544,9 +503,9 @@ class SyncSession(_SessionBase):
         started: list[_spawnfd.Job] = []
         try:
             job = self._start(command, options, started)
-            result = _wait_until(job._core.result, job._core.done, yield_after)
+            result = wait_until_sync(job._core.result, job._core.done, yield_after)
         except BaseException as error:
-            _end_started(started, error)
+            end_started_sync(started, error)
             raise
         return job if result is None else result
 
@@ -557,31 +516,22 @@ class SyncSession(_SessionBase):
         try:
             return self._start(command, options, started, hold=hold)
         except BaseException as error:
-            _end_started(started, error)
+            end_started_sync(started, error)
             raise
 
     def side_command(self, argv: Args, **options: Unpack[SideOptions]) -> Result:
         """The blocking form of Session.side_command()."""
-        env: Environment | None
-        shell, fd, directory, env = self._core.saved_state()
-        actions: list[Action] = []
-        if shell:
-            try:
-                read = run(shell, **_reading(fd))
-            finally:
-                os.close(fd)
-            env, actions = _parse_state(read)
-        return run(argv, cwd=directory, env=env, actions=actions, **options)
+        return complete_sync(self._core, argv, _side_options(options))
 
     def close(self) -> None:
         """The blocking form of Session.close()."""
         core = self._core
         core.begin_close()
         try:
-            _wait_until(core.has_ended, core.ended, core.grace)
+            wait_until_sync(core.has_ended, core.ended, core.grace)
         finally:
             core.stop(0)
-            _wait_until(core.has_ended, core.ended, END_TIMEOUT)
+            wait_until_sync(core.has_ended, core.ended, END_TIMEOUT)
 
     def __enter__(self) -> Self:
         """The blocking form of Session.__aenter__()."""
@@ -610,28 +560,9 @@ def _check_stream(yield_after: float | None, stdin: object) -> None:
         raise ValueError('stdin: "stream" needs yield_after; to write at once use start()')
 
 
-def _reading(fd: int) -> RunOptions:
-    """Returns the options with which a shell prints the state that a session has saved."""
-    from spawnfd.actions import Descriptor
-
-    return {"env": {}, "actions": [Descriptor(fd, 3)], "keep": "all", "timeout": 30.0}
-
-
-def _parse_state(read: Result) -> tuple[dict[bytes, bytes], list[Action]]:
-    """Returns the variables and the umask that a shell has printed."""
-    from spawnfd.actions import Umask
-
-    mask, _, variables = read.check().stdout.partition(b"\n")
-    pairs = (variable.partition(b"=") for variable in variables.split(b"\0") if variable)
-    # A shell sets `_` to the name of the program.
-    env = {name: value for name, _, value in pairs if name != b"_"}
-    return env, [Umask(int(mask, 8))]
-
-
-def _attach_result_of(error: BaseException, core: _spawnfd.Job) -> None:
-    """Sets the `result` attribute of an exception that ended a command."""
-    with suppress(OSError):
-        attach_result(error, core.result())
+def _side_options(options: SideOptions) -> Given:
+    """Returns the options of a program beside the shell, which chooses some of them."""
+    return dict(cwd=None, env=None, actions=None, **options)
 
 
 # A decorator would hide the overloads from type checkers.

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 import trio
@@ -13,37 +12,26 @@ from spawnfd._adapter import LoopAdapter
 
 
 class _TrioFuture:
-    """A future for trio, with those methods of asyncio.Future that set a result or an exception."""
+    """A future for trio, with those methods of asyncio.Future that set a result."""
 
-    __slots__ = ("_done", "_error", "_event", "_result")
+    __slots__ = ("_done", "_event")
 
     def __init__(self) -> None:
         self._event = trio.Event()
         self._done = False
-        self._result: Any = None
-        self._error: BaseException | None = None
 
     def done(self) -> bool:
         return self._done
 
     # Set _done last. After an interruption done() is then False, and the setter tries again.
-    def set_result(self, result: Any) -> None:
-        self._result = result
-        self._event.set()
-        self._done = True
-
-    def set_exception(self, error: BaseException) -> None:
-        self._error = error
+    def set_result(self, result: None) -> None:
         self._event.set()
         self._done = True
 
     # A KeyboardInterrupt in this method could leave the waiting tasks without a watching task.
     @trio.lowlevel.enable_ki_protection
-    def __await__(self) -> Generator[Any, Any, Any]:
+    def __await__(self) -> Generator[Any, Any, None]:
         yield from self._wait().__await__()
-        if self._error is not None:
-            raise self._error
-        return self._result
 
     async def _wait(self) -> None:
         await self._event.wait()
@@ -108,21 +96,13 @@ class _TrioAdapter(LoopAdapter):
         self.pending[self.last_key] = notification = _Notification(self)
         return self.last_key, notification
 
-    async def wait(self, future: _TrioFuture, timeout: float | None = None) -> Any:
+    async def wait(self, future: _TrioFuture, timeout: float | None = None) -> None:
         with trio.move_on_after(float("inf") if timeout is None else timeout):
-            return await future
-        return None
+            await future
 
-    async def wait_shielded(self, key: int, future: _Notification, timeout: float) -> Any:
-        if key in self.pending:
-            try:
-                with trio.move_on_after(timeout) as scope:
-                    scope.shield = True
-                    with suppress(OSError):
-                        await future
-            finally:
-                self.unregister(key)
-        return future._result
+    async def shielded(self, wait: Callable[[], Awaitable[object]]) -> None:
+        with trio.CancelScope(shield=True):
+            await wait()
 
     def unregister(self, key: int) -> None:
         self.pending.pop(key, None)

@@ -114,8 +114,6 @@ pub struct Command<'fd> {
     pub(crate) waits: bool,
     /// The parked processes from which the program may start.
     pub(crate) parked: Option<Arc<dyn ParkedSource>>,
-    /// True if no start uses a parked process.
-    pub(crate) is_cold: bool,
     pub(crate) drop_in: DropIn,
     signals: Signals,
     namespaces: NewNamespaces,
@@ -278,7 +276,6 @@ impl<'fd> Command<'fd> {
             placement: None,
             waits: true,
             parked: None,
-            is_cold: false,
             drop_in: DropIn::default(),
             signals: Signals::default(),
             namespaces: NewNamespaces::default(),

@@ -45,7 +45,6 @@ pub(crate) struct Start<'a> {
 impl<'a> Start<'a> {
     /// A start whose program inherits the streams that the command does not set.
     pub(crate) fn new(command: &'a Command<'a>) -> Start<'a> {
-        let is_cold = command.is_cold;
         Start {
             command,
             streams: [None, None, None],
@@ -53,7 +52,7 @@ impl<'a> Start<'a> {
             actions: Vec::new(),
             given: Vec::new(),
             placement: None,
-            is_cold,
+            is_cold: false,
         }
     }
 

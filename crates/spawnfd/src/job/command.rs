@@ -150,14 +150,6 @@ impl Command<'_> {
         }
     }
 
-    /// Makes all starts cold (by clone and exec). The caller uses this if a signal killed the
-    /// parked process for a start before it began the start (`Stage::Killed`, ESRCH).
-    #[doc(hidden)]
-    pub fn start_cold(&mut self) -> &mut Self {
-        self.is_cold = true;
-        self
-    }
-
     /// Starts the program; a thread of the library calls `done` with the output when the program has ended.
     ///
     /// One thread serves all runs of callers that are confined in the same way. It starts with the first run and
@@ -202,7 +194,7 @@ impl Command<'_> {
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
     pub fn start(&mut self, run: &Run) -> Result<Job> {
-        self.start_with(run, None, Connections::of_job(), |_| (None, ())).map(|(job, ())| job)
+        self.start_with(run, Wait::Start, None, Connections::of_job(), |_| (None, ())).map(|(job, ())| job)
     }
 
     /// Starts the program and also delivers its output as events while it runs.
@@ -210,27 +202,26 @@ impl Command<'_> {
     /// # Errors
     /// The same as those of [`run_then`](Command::run_then).
     pub fn start_events(&mut self, run: &Run, options: EventOptions) -> Result<(Job, Events)> {
-        self.start_with(run, None, Connections::of_job(), connect_events(options))
+        self.start_with(run, Wait::Start, None, Connections::of_job(), connect_events(options))
     }
 
     /// Starts a run with a handle. The sandbox command gets these descriptors, in place of its own with the same numbers.
     pub(crate) fn start_giving(&self, run: &Run, given: Vec<SandboxDescriptor>) -> Result<Job> {
         let connections = Connections { given, ..Connections::of_job() };
-        self.start_with(run, None, connections, |_| (None, ())).map(|(job, ())| job)
+        self.start_with(run, Wait::Start, None, connections, |_| (None, ())).map(|(job, ())| job)
     }
 
     /// Starts a run with a handle.
     pub(super) fn start_with<E>(
         &self,
         run: &Run,
+        wait: Wait,
         again: Option<Again>,
         mut connections: Connections,
         connect: impl FnOnce(&RunHandle) -> (Option<Producer>, E),
     ) -> Result<(Job, E)> {
         connections.permits.extend(run.take_permit());
-        start_job(run, connections, connect, |connections| {
-            self.begin(run, Wait::Start, again, connections, &mut || false)
-        })
+        start_job(run, connections, connect, |connections| self.begin(run, wait, again, connections, &mut || false))
     }
 
     /// Checks the run's options, and that at most one of them and of the command's streams provides each stream.
@@ -291,7 +282,7 @@ impl Command<'_> {
             end_idle_helpers();
         }
         let mut start = Start::of_run(self, connections.source.is_some());
-        start.is_cold |= again == Some(Again::Cold);
+        start.is_cold = again == Some(Again::Cold);
         start.given.clone_from(&connections.given);
         if let Some(size) = run.terminal {
             let (ours, theirs) = Pty::open(size)?;

@@ -13,7 +13,7 @@ use super::{Event, EventOptions, Events, Job, Output, Run};
 use crate::callback::Callback;
 use crate::command::Command;
 use crate::error::{Errno, Error, Result, Stage};
-use crate::launch::{self, Again};
+use crate::launch::{self, Again, Wait};
 use crate::limiter::{Limiter, Permit};
 
 impl Command<'_> {
@@ -98,7 +98,7 @@ impl Command<'_> {
     ) -> Result<Output> {
         let permits = self.wait_for_place(run, stop).await?;
         let connections = Connections { permits, ..Connections::default() };
-        let (job, ()) = self.start_with(run, again, connections, |_| (None, ()))?;
+        let (job, ()) = self.start_with(run, Wait::Nothing, again, connections, |_| (None, ()))?;
         // No caller has a handle to write to this run's input, so end the input.
         job.close_stdin();
         let cancel = || {
@@ -126,7 +126,8 @@ impl Command<'_> {
     ) -> Result<(Job, Events)> {
         let stop = pin!(stop);
         let permits = self.wait_for_place(run, &mut Some(stop)).await?;
-        self.start_with(run, None, Connections { permits, ..Connections::of_job() }, connect_events(options))
+        let connections = Connections { permits, ..Connections::of_job() };
+        self.start_with(run, Wait::Start, None, connections, connect_events(options))
     }
 
     /// Waits until the run may start, and returns its permit. Fails if `stop` is ready before.
