@@ -6,7 +6,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, SignalSet};
-use spawnfd_sys::{Call, Calls, Errno, SharedWords, abi, prctl};
+use spawnfd_sys::{Call, Calls, Errno, abi, prctl};
 
 use crate::action::perform;
 use crate::descriptors::{self, Sources};
@@ -28,7 +28,7 @@ pub(crate) struct Start<'a, 'p> {
 }
 
 /// A gate that the child's parent opens. The parent and the child may have memory of their own; they share the word.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Gate<'a>(pub &'a AtomicU32);
 
 impl Gate<'_> {
@@ -68,6 +68,11 @@ impl Gate<'_> {
     /// Waits until the gate has another state, at most [`INTERVAL`](Gate::INTERVAL).
     pub(crate) fn wait_while(self, state: u32) {
         call::futex_wait(self.0, state, Self::INTERVAL);
+    }
+
+    /// Prepares the gate for a child.
+    pub(crate) fn reset(self) {
+        self.0.store(Self::NOT_REACHED, Ordering::Release);
     }
 
     /// Opens the gate.
@@ -118,8 +123,14 @@ pub(crate) struct Shared {
     pub report: AtomicU64,
     /// The kernel sets this word to 0 when the child has left this memory.
     pub clear_tid: AtomicU32,
-    /// A child with memory of its own reports in these words instead of `report`.
-    pub words: Option<SharedWords>,
+}
+
+impl Shared {
+    /// Whether the child has not left this memory.
+    pub(crate) fn is_in_use(&self) -> bool {
+        // The kernel clears `clear_tid` after all stores of the child.
+        self.clear_tid.load(Ordering::Acquire) != 0
+    }
 }
 
 /// Entry point of a detached child.

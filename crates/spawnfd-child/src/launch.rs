@@ -6,18 +6,17 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, SignalSet};
-use spawnfd_sys::{Call, Calls, CloneOptions, Cloned, Errno, SharedWords, Stack, clone_child, wait_pidfd};
+use spawnfd_sys::{Call, Calls, CloneOptions, Cloned, Entry, Errno, SharedWords, Stack, clone_child, wait_pidfd};
 
-use crate::child::{PROBED, Probe, Shared, Start, UNPROBED, enter, enter_and_end, enter_detached, enter_probe};
+use crate::child::{Gate, PROBED, Probe, Shared, Start, UNPROBED, enter, enter_and_end, enter_detached, enter_probe};
 use crate::plan::{Plan, Table};
-use crate::report::{Outcome, PENDING, is_pending};
+use crate::report::{Outcome, PENDING};
 
 /// The memory of a launch: a stack and shared words. One launch at a time uses it, and later launches reuse it.
 #[derive(Debug)]
 pub struct ChildMemory {
     pub(crate) stack: Stack,
-    /// The report of a child with memory of its own.
-    pub(crate) words: SharedWords,
+    words: Words,
 }
 
 impl ChildMemory {
@@ -26,63 +25,176 @@ impl ChildMemory {
     /// # Errors
     /// ENOMEM: no memory or too many mappings.
     pub fn new() -> Result<ChildMemory, Errno> {
-        Ok(ChildMemory { stack: Stack::new()?, words: SharedWords::new()? })
+        Ok(ChildMemory { stack: Stack::new()?, words: Words::new()? })
     }
 }
 
-/// A created child: its pid and pidfd, and whether it became the program.
+/// The words that the caller shares with the processes of a launch, also with those that have memory of their own.
 #[derive(Debug)]
-pub struct Launched {
-    /// Pid and pidfd. The caller owns the pidfd and must reap the child, even after a failure.
-    pub child: Cloned,
-    /// Whether the child exec'd, failed or was killed.
-    pub outcome: Outcome,
+pub(crate) struct Words(SharedWords<5>);
+
+impl Words {
+    fn new() -> Result<Words, Errno> {
+        SharedWords::new().map(Words)
+    }
+
+    /// The child's report.
+    pub(crate) fn report(&self) -> &AtomicU64 {
+        &self.0.get()[0]
+    }
+
+    /// The child's pid. An intermediate process stores it.
+    pub(crate) fn pid(&self) -> &AtomicU64 {
+        &self.0.get()[1]
+    }
+
+    /// The number of the child's pidfd.
+    pub(crate) fn pidfd(&self) -> &AtomicU32 {
+        &self.0.halves::<2>()[0]
+    }
+
+    /// The gate at which the child waits.
+    pub(crate) fn gate(&self) -> Gate<'_> {
+        Gate(&self.0.halves::<2>()[1])
+    }
+
+    /// The report of an intermediate process.
+    pub(crate) fn intermediate_report(&self) -> &AtomicU64 {
+        &self.0.get()[3]
+    }
+
+    /// The wait status of a child that an intermediate process has reaped.
+    pub(crate) fn status(&self) -> &AtomicU64 {
+        &self.0.get()[4]
+    }
 }
 
-/// Calls `clone`. If `block` is true, blocks all signals during the call, and passes the previous
-/// mask to `clone`.
-pub(crate) fn with_signals_blocked<T>(
-    block: bool,
-    clone: impl FnOnce(Option<SignalSet>) -> Result<T, Errno>,
-) -> Result<T, Errno> {
-    let blocked = if block { Some(call::set_signal_mask(u64::MAX)?) } else { None };
-    let launched = clone(blocked);
-    if let Some(mask) = blocked {
-        // This call cannot fail, because the same call has just succeeded.
-        let _ = call::set_signal_mask(mask);
+/// The process that creates the child.
+pub trait Parent {
+    /// The processes that the parent creates.
+    type Started;
+
+    /// True for the caller. All signals are blocked until another parent has created the child.
+    const IS_CALLER: bool = false;
+
+    /// True if the child waits at a gate before its exec.
+    const HAS_GATE: bool = false;
+
+    /// Creates the child.
+    ///
+    /// # Errors
+    /// No process was created; see [`spawnfd_sys::clone_child`].
+    ///
+    /// # Safety
+    /// - The entry point of `child` is sound with its input, in a child with these options.
+    /// - Without clone3, or if the parent is not the caller, the caller has blocked all signals.
+    /// - What the child reads does not change until the child has exec'd or exited. If `in_memory` is `Some` and the
+    ///   child shares the caller's memory, it stays valid until that word is 0.
+    unsafe fn create(self, child: &NewChild<'_>) -> Result<Self::Started, Errno>;
+}
+
+/// A child to create.
+#[derive(Debug)]
+pub struct NewChild<'a> {
+    pub(crate) options: CloneOptions,
+    /// A stack that no other child uses.
+    pub(crate) stack: &'a Stack,
+    pub(crate) entry: Entry,
+    pub(crate) input: *const (),
+    pub(crate) words: &'a Words,
+    /// The word that the kernel clears when the child has left the caller's memory. `None`: the parent waits for that.
+    pub(crate) in_memory: Option<&'a AtomicU32>,
+    /// The caller's signal mask, if all signals are blocked.
+    pub(crate) mask: Option<SignalSet>,
+}
+
+/// The caller is the parent.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller;
+
+impl Parent for Caller {
+    type Started = Cloned;
+
+    const IS_CALLER: bool = true;
+
+    unsafe fn create(self, child: &NewChild<'_>) -> Result<Cloned, Errno> {
+        // SAFETY: the caller keeps this function's contract, which includes that of `clone_child`.
+        unsafe { clone_child(&child.options, child.stack, child.entry, child.input, child.in_memory) }
     }
+}
+
+/// Calls `clone` while all signals are blocked, with the previous mask.
+pub(crate) fn with_all_signals_blocked<T>(clone: impl FnOnce(SignalSet) -> Result<T, Errno>) -> Result<T, Errno> {
+    let mask = call::set_signal_mask(SignalSet::MAX)?;
+    let launched = clone(mask);
+    // This call cannot fail, because the same call has just succeeded.
+    let _ = call::set_signal_mask(mask);
     launched
 }
 
-/// Starts a child that performs `plan`; returns when the child has become the program or has failed.
+/// Calls `clone`. If `block` is true, blocks all signals during the call, and passes the previous mask to `clone`.
+fn with_signals_blocked<T>(block: bool, clone: impl FnOnce(Option<SignalSet>) -> Result<T, Errno>) -> Result<T, Errno> {
+    if block { with_all_signals_blocked(|mask| clone(Some(mask))) } else { clone(None) }
+}
+
+/// Calls `clone`, and calls it again without clone3 if the kernel (Linux before 5.5) or a seccomp filter refuses clone3.
+pub(crate) fn clone_with_fallback(
+    options: &mut CloneOptions,
+    clone: impl Fn(&CloneOptions) -> Result<i32, Errno>,
+) -> Result<i32, Errno> {
+    match clone(options) {
+        Err(Errno::ENOSYS | Errno::EINVAL | Errno::EPERM) if options.clone3 => {
+            options.clone3 = false;
+            clone(options)
+        }
+        cloned => cloned,
+    }
+}
+
+/// Starts a child that performs `plan`. Returns when the child has become the program or has failed, with the outcome.
+/// The caller owns the pidfds, and must reap its children even after a failure.
 ///
 /// The function sets `options.share_descriptors` from the table. Without `options.clone3` the child inherits handlers,
 /// so the calling thread blocks all signals until the function returns.
 ///
 /// # Errors
 /// No child was created; see [`spawnfd_sys::clone_child`].
-pub fn launch(
+pub fn launch<P: Parent>(
     memory: &mut ChildMemory,
     options: CloneOptions,
     table: Table,
     plan: &Plan<'_>,
-) -> Result<Launched, Errno> {
-    // A child that shares this memory reports in a word on this stack. Only other children need the shared page.
-    let near = AtomicU64::new(PENDING);
-    let report = if options.share_memory { &near } else { &memory.words.get()[0] };
+    parent: P,
+) -> Result<(P::Started, Outcome), Errno> {
+    let ChildMemory { stack, words } = memory;
+    let started = start(stack, words, options, table, plan, parent, None)?;
+    Ok((started, Outcome::of(words.report().load(Ordering::Acquire))))
+}
+
+/// Starts a child that reports in `words`. If `in_memory` is `Some`, the child has memory of its own, and the function
+/// does not wait for its exec.
+fn start<P: Parent>(
+    stack: &Stack,
+    words: &Words,
+    options: CloneOptions,
+    table: Table,
+    plan: &Plan<'_>,
+    parent: P,
+    in_memory: Option<&AtomicU32>,
+) -> Result<P::Started, Errno> {
+    let (report, gate) = (words.report(), P::HAS_GATE.then(|| words.gate()));
     report.store(PENDING, Ordering::Release);
     let options = CloneOptions { share_descriptors: !matches!(table, Table::Copied), ..options };
-    let child = with_signals_blocked(!options.clone3, |blocked| {
-        let has_handlers = !options.clone3;
-        let start = Start { plan, table, report, has_handlers, mask: plan.signal_mask.or(blocked), gate: None };
+    let has_handlers = !options.clone3;
+    with_signals_blocked(has_handlers || !P::IS_CALLER, |mask| {
+        let start = Start { plan, table, report, has_handlers, mask: plan.signal_mask.or(mask), gate };
+        let input = (&raw const start).cast();
         // SAFETY: `enter` keeps the contract of this crate's documentation: with shared memory it writes only to
-        // `stack`, ours by the exclusive borrow of `memory`, and to the two words. The call returns when the child has
-        // left this memory, so `start` and everything the plan owns outlive the child's use. Signals are blocked if
-        // the child may have handlers.
-        unsafe { clone_child(&options, &memory.stack, enter, (&raw const start).cast(), None) }
-    })?;
-    let outcome = Outcome::of(report.load(Ordering::Acquire));
-    Ok(Launched { child, outcome })
+        // `stack`, ours by the exclusive borrow of the callers, and to the words. The call returns when the child has
+        // left this memory, so `start` and everything the plan owns outlive the child's use. A child with memory of its
+        // own has copies. Signals are blocked if the child may have handlers.
+        unsafe { parent.create(&NewChild { options, stack, entry: enter, input, words, in_memory, mask }) }
+    })
 }
 
 /// Creates a child that exits at once. Until the caller reaps it, the zombie keeps the credentials of the calling
@@ -119,7 +231,7 @@ pub fn killed_calls(memory: &mut ChildMemory, mut calls: Calls, share_memory: bo
     const SIGSYS: i32 = 31;
     // Use clone, because the filter may kill for clone3.
     let options = CloneOptions { share_memory, share_descriptors: true, ..CloneOptions::default() };
-    let [progress, ..] = memory.words.get();
+    let progress = memory.words.report();
     let mut killed = Calls::NONE;
     loop {
         progress.store(UNPROBED, Ordering::Release);
@@ -145,47 +257,43 @@ pub fn killed_calls(memory: &mut ChildMemory, mut calls: Calls, share_memory: bo
     }
 }
 
-/// A child whose parent does not wait for exec: its plan, and later its outcome.
-#[derive(Clone, Debug)]
-pub struct Detached(pub(crate) Arc<Shared>);
+/// A child for whose exec the caller does not wait: its plan, and later its outcome.
+#[derive(Debug)]
+pub struct Detached {
+    plan: Arc<Plan<'static>>,
+    report: Report,
+}
+
+/// The place of the report of a detached child.
+#[derive(Debug)]
+enum Report {
+    /// The child shares this memory.
+    Shared(Arc<Shared>),
+    /// The child has memory of its own.
+    Words(Words),
+}
 
 impl Detached {
-    /// Represents a child with memory of its own, which uses only `words` of the returned value.
-    pub(crate) fn with_own_memory(plan: Arc<Plan<'static>>, words: SharedWords) -> Detached {
-        let (report, clear_tid) = (AtomicU64::new(PENDING), AtomicU32::new(0));
-        let (table, has_handlers) = (Table::Copied, true);
-        Detached(Arc::new(Shared { plan, table, has_handlers, mask: None, report, clear_tid, words: Some(words) }))
-    }
-
     /// The plan that the child performs.
     pub fn plan(&self) -> &Plan<'static> {
-        &self.0.plan
+        &self.plan
     }
 
-    /// The outcome of a child that has ended.
-    pub fn outcome_of_ended(&self) -> Outcome {
-        let report = self.0.words.as_ref().map_or(&self.0.report, |words| &words.get()[0]);
+    /// The outcome of a child that has ended. Of another child with memory of its own: the outcome as far as the child
+    /// has reported it. Such a child may call exec, and fail, later than this call.
+    pub fn outcome(&self) -> Outcome {
+        let report = match &self.report {
+            Report::Shared(shared) => &shared.report,
+            Report::Words(words) => words.report(),
+        };
         Outcome::of(report.load(Ordering::Acquire))
-    }
-
-    /// The outcome of the child. `None` while the child is between clone and exec.
-    ///
-    /// For a child with [memory of its own](detach_with_own_memory), call this function after the child has ended.
-    /// `None` then means that a signal killed the child before exec.
-    pub fn outcome(&self) -> Option<Outcome> {
-        if let Some(words) = &self.0.words {
-            let [report, ..] = words.get();
-            return Some(report.load(Ordering::Acquire)).filter(|&word| !is_pending(word)).map(Outcome::of);
-        }
-        // The kernel clears `clear_tid` after all stores of the child.
-        (self.0.clear_tid.load(Ordering::Acquire) == 0).then(|| Outcome::of(self.0.report.load(Ordering::Acquire)))
     }
 }
 
 /// The stack that a detached child still uses.
 #[derive(Debug)]
 pub struct SlotInUse {
-    started: Detached,
+    shared: Arc<Shared>,
     memory: ManuallyDrop<ChildMemory>,
 }
 
@@ -194,88 +302,99 @@ impl SlotInUse {
     ///
     /// # Errors
     /// `self`, while the child still uses the stack.
-    pub fn back(self) -> Result<(ChildMemory, Detached), SlotInUse> {
-        if self.started.outcome().is_none() {
+    pub fn back(self) -> Result<(ChildMemory, Outcome), SlotInUse> {
+        if self.shared.is_in_use() {
             return Err(self);
         }
+        let outcome = Outcome::of(self.shared.report.load(Ordering::Acquire));
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, and neither field is used again: each is moved out once.
-        Ok(unsafe { (ManuallyDrop::take(&mut this.memory), core::ptr::read(&raw const this.started)) })
+        let (memory, shared) =
+            unsafe { (ManuallyDrop::take(&mut this.memory), core::ptr::read(&raw const this.shared)) };
+        drop(shared);
+        Ok((memory, outcome))
     }
 }
 
 impl Drop for SlotInUse {
     /// Leaks the stack and the plan if the child still uses them.
     fn drop(&mut self) {
-        match self.started.outcome() {
+        if self.shared.is_in_use() {
+            core::mem::forget(self.shared.clone());
+        } else {
             // SAFETY: the child has left the stack, and `memory` is not used again.
-            Some(_) => unsafe { ManuallyDrop::drop(&mut self.memory) },
-            None => core::mem::forget(self.started.clone()),
+            unsafe { ManuallyDrop::drop(&mut self.memory) }
         }
     }
 }
 
-/// Starts a child that performs `plan`, and returns without waiting for the child.
+/// The processes of a detached start, the handle for the outcome, and the memory, which the child may still use.
+pub type DetachedStart<S> = (S, Detached, Result<ChildMemory, SlotInUse>);
+
+/// Starts a child that performs `plan`, and returns without waiting for the child's exec.
 ///
-/// The child shares the caller's memory and receives its descriptors from a socket ([`Table::Passed`]), so the caller
-/// may close its own descriptors as soon as the call returns.
+/// A child that shares the caller's memory is a child of the [`Caller`], and receives its descriptors from a socket
+/// ([`Table::Passed`]). So the caller may close its own descriptors as soon as the call returns.
+///
+/// A child with memory of its own uses no memory of the caller, so its actions may block for any time. In return, the
+/// kernel copies the page tables.
 ///
 /// # Errors
-/// The errno and the [`ChildMemory`] if no child was created; EINVAL for another table, or without `share_memory`.
-pub fn detach(
+/// The errno and the [`ChildMemory`] if no child was created. EINVAL: a child that shares the caller's memory, with
+/// another parent or table.
+pub fn detach<P: Parent>(
     memory: ChildMemory,
     options: CloneOptions,
     table: Table,
     plan: Arc<Plan<'static>>,
-) -> Result<(Cloned, Detached, SlotInUse), (Errno, ChildMemory)> {
-    if !options.share_memory || !matches!(table, Table::Passed { .. }) {
-        return Err((Errno::EINVAL, memory));
+    parent: P,
+) -> Result<DetachedStart<P::Started>, (Errno, ChildMemory)> {
+    if options.share_memory {
+        return match detach_in_memory(&memory, options, table, plan.clone(), parent) {
+            Ok((started, shared)) => {
+                let report = Report::Shared(shared.clone());
+                let in_use = SlotInUse { shared, memory: ManuallyDrop::new(memory) };
+                Ok((started, Detached { plan, report }, Err(in_use)))
+            }
+            Err(errno) => Err((errno, memory)),
+        };
     }
-    let options = CloneOptions { share_descriptors: true, ..options };
-    let has_handlers = !options.clone3;
-    let launched = with_signals_blocked(!options.clone3, |blocked| {
-        let mask = plan.signal_mask.or(blocked);
-        let (report, clear_tid) = (AtomicU64::new(PENDING), AtomicU32::new(1));
-        let shared = Arc::new(Shared { plan, table, has_handlers, mask, report, clear_tid, words: None });
-        // SAFETY: `enter_detached` keeps the contract of this crate's documentation, and writes only to `stack` and to
-        // words of `shared`. `memory` and `shared` go into a `SlotInUse`, which frees neither before the kernel has
-        // cleared `clear_tid`. Signals are blocked if the child may have handlers.
-        let child = unsafe {
-            clone_child(&options, &memory.stack, enter_detached, Arc::as_ptr(&shared).cast(), Some(&shared.clear_tid))
-        }?;
-        Ok((child, Detached(shared)))
+    // The kernel does not clear this word for a child with memory of its own, and no thread waits on the word.
+    let in_memory = AtomicU32::new(0);
+    let started = Words::new().and_then(|words| {
+        let started = start(&memory.stack, &words, options, table, &plan, parent, Some(&in_memory))?;
+        Ok((started, words))
     });
-    match launched {
-        Ok((child, started)) => Ok((child, started.clone(), SlotInUse { started, memory: ManuallyDrop::new(memory) })),
+    match started {
+        Ok((started, words)) => Ok((started, Detached { plan, report: Report::Words(words) }, Ok(memory))),
         Err(errno) => Err((errno, memory)),
     }
 }
 
-/// Starts a child with memory of its own and a copy of the caller's table, and returns without
-/// waiting for the child.
-///
-/// The child uses no memory of the caller, so its actions may block for any time. In return, the
-/// kernel copies the page tables.
-///
-/// # Errors
-/// No child was created.
-pub fn detach_with_own_memory(
-    memory: &mut ChildMemory,
+/// Starts a child in the caller's memory, and returns without waiting for the child.
+fn detach_in_memory<P: Parent>(
+    memory: &ChildMemory,
     options: CloneOptions,
+    table: Table,
     plan: Arc<Plan<'static>>,
-) -> Result<(Cloned, Detached), Errno> {
-    let words: SharedWords = SharedWords::new()?;
-    let [report, ..] = words.get();
-    report.store(PENDING, Ordering::Release);
-    let options = CloneOptions { share_memory: false, share_descriptors: false, ..options };
-    let (table, has_handlers) = (Table::Copied, !options.clone3);
-    // The kernel does not clear this word for a child with memory of its own, and no thread waits on the word.
-    let clear_tid = AtomicU32::new(0);
-    let child = with_signals_blocked(!options.clone3, |blocked| {
-        let start = Start { plan: &plan, table, report, has_handlers, mask: plan.signal_mask.or(blocked), gate: None };
-        // SAFETY: the child has a copy of this memory, including the stack and `start`. Only the words are shared.
-        // Signals are blocked if the child may have handlers.
-        unsafe { clone_child(&options, &memory.stack, enter, (&raw const start).cast(), Some(&clear_tid)) }
-    })?;
-    Ok((child, Detached::with_own_memory(plan, words)))
+    parent: P,
+) -> Result<(P::Started, Arc<Shared>), Errno> {
+    if !P::IS_CALLER || !matches!(table, Table::Passed { .. }) {
+        return Err(Errno::EINVAL);
+    }
+    let options = CloneOptions { share_descriptors: true, ..options };
+    let ChildMemory { stack, words } = memory;
+    let has_handlers = !options.clone3;
+    with_signals_blocked(has_handlers, |blocked| {
+        let mask = plan.signal_mask.or(blocked);
+        let (report, clear_tid) = (AtomicU64::new(PENDING), AtomicU32::new(1));
+        let shared = Arc::new(Shared { plan, table, has_handlers, mask, report, clear_tid });
+        let (input, in_memory) = (Arc::as_ptr(&shared).cast(), Some(&shared.clear_tid));
+        let child = NewChild { options, stack, entry: enter_detached, input, words, in_memory, mask: blocked };
+        // SAFETY: `enter_detached` keeps the contract of this crate's documentation, and writes only to `stack` and to
+        // words of `shared`. The caller puts `memory` and `shared` into a `SlotInUse`, which frees neither before the
+        // kernel has cleared `clear_tid`. Signals are blocked if the child may have handlers.
+        let started = unsafe { parent.create(&child) }?;
+        Ok((started, shared))
+    })
 }

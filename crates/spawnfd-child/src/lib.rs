@@ -2,9 +2,9 @@
 //! Both halves of one spawn: the parent, and the child that runs until exec.
 //!
 //! The parent builds a complete [`Plan`] before the child exists, and the child performs it in `enter`.
-//! [`launch`] creates the child and sleeps until the child has exec'd or failed. [`detach`] and
-//! [`detach_with_own_memory`] return without waiting for exec. [`leave_marker`] creates a child that exits at once.
-//! [`killed_calls`] creates children that probe for which system calls a seccomp filter kills the process.
+//! [`launch`] creates the child and sleeps until the child has exec'd or failed. [`detach`] returns without waiting for
+//! exec. The [`Parent`] of the child is the caller or an intermediate process. [`leave_marker`] creates a child that
+//! exits at once. [`killed_calls`] creates children that probe for which system calls a seccomp filter kills the process.
 //!
 //! # Contract of the child's half
 //! The child may share its parent's memory while other threads of the parent run. So between clone and exec the child
@@ -31,14 +31,12 @@ mod template;
 pub use action::{Arg, CapabilitySets, Op, SystemCall};
 pub use announce::Announcement;
 pub use data::Data;
-pub use launch::{
-    ChildMemory, Detached, Launched, SlotInUse, detach, detach_with_own_memory, killed_calls, launch, leave_marker,
-};
-pub use namespace::{Namespace, detach_in_namespace, launch_in_namespace};
+pub use launch::{Caller, ChildMemory, Detached, Parent, SlotInUse, detach, killed_calls, launch, leave_marker};
+pub use namespace::Namespace;
 pub use plan::{Check, Identity, Pinned, Plan, Program, Step, Table, is_candidate};
 pub use posix::{PosixAction, PosixProgram, PosixScheduling, PosixSpawn, spawn_posix};
 pub use report::{Failure, Outcome, PENDING, Stage};
-pub use subreaper::{BelowSubreaper, Subreaper, detach_below_subreaper, launch_below_subreaper};
+pub use subreaper::{BelowSubreaper, Subreaper};
 pub use template::{TemplateAction, TemplateProgram, TemplateSpawn, spawn_template};
 
 /// The maximum number of descriptors that a plan may name as sources.

@@ -17,6 +17,7 @@ use spawnfd_sys::{Calls, CloneOptions, Errno, RawFd, SharedWords, Stack, abi, cl
 
 use crate::child::reset_signals;
 use crate::descriptors::{close_from, move_to};
+use crate::launch::{clone_with_fallback, with_all_signals_blocked};
 
 /// A file action, with borrowed strings.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +82,7 @@ pub struct PosixSpawn<'a> {
 }
 
 /// The data that the child gets from its parent.
+#[derive(Clone, Copy)]
 struct Start<'a> {
     spawn: &'a PosixSpawn<'a>,
     /// The first number of a `Closefrom` that the child performs before the actions. `None`: the child has a copy of the
@@ -109,23 +111,20 @@ pub unsafe fn spawn_posix(stack: &mut Stack, spawn: &PosixSpawn<'_>, pidfd: Opti
     // memory of its own.
     let far = if spawn.reset_ids && has_other_ids() { Some(SharedWords::<1>::new()?) } else { None };
     let report = far.as_ref().map_or(&near, |words| &words.get()[0]);
-    let mask = call::set_signal_mask(SignalSet::MAX)?;
     // The kernel installs a pidfd in the caller's table, which a child with a cut shares at first. Such a child would keep
     // a descriptor of itself.
     // SAFETY: the caller guarantees the strings.
     let cut = if pidfd.is_some() { None } else { unsafe { early_cut(spawn.actions) } };
-    let mut attempt = |cut: Option<RawFd>| {
+    let mut attempt = |cut: Option<RawFd>, mask| {
         report.store(0, Ordering::Release);
         let start = Start { spawn, cut, has_handlers: false, mask, report };
         // SAFETY: the caller guarantees the strings and the arguments.
         unsafe { create(stack, start, far.is_none(), pidfd) }
     };
-    let outcome = match attempt(cut) {
-        Ok(None) => attempt(None),
+    let outcome = with_all_signals_blocked(|mask| match attempt(cut, mask) {
+        Ok(None) => attempt(None, mask),
         outcome => outcome,
-    };
-    // This call cannot fail, because the same call has just succeeded.
-    let _ = call::set_signal_mask(mask);
+    });
     // Without a cut, the outcome is not `None`.
     outcome?.ok_or(Errno::EAGAIN)
 }
@@ -137,7 +136,7 @@ pub unsafe fn spawn_posix(stack: &mut Stack, spawn: &PosixSpawn<'_>, pidfd: Opti
 /// The contract of [`spawn_posix`]. All signals are blocked.
 unsafe fn create(
     stack: &mut Stack,
-    mut start: Start<'_>,
+    start: Start<'_>,
     share_memory: bool,
     pidfd: Option<&AtomicU32>,
 ) -> Result<Option<i32>, Errno> {
@@ -151,21 +150,17 @@ unsafe fn create(
     };
     // SAFETY: `enter` writes only to `stack`, ours by the exclusive borrow, to the report and to the memory for a shell's
     // arguments. All signals are blocked. The call returns when the child has left this memory.
-    let clone = |options: &CloneOptions, start: &Start<'_>| unsafe {
-        clone_child_by_pid(options, stack, enter, ptr::from_ref(start).cast(), None, pidfd)
+    let clone = |options: &CloneOptions| unsafe {
+        let start = Start { has_handlers: !options.clone3, ..start };
+        clone_child_by_pid(options, stack, enter, (&raw const start).cast(), None, pidfd)
     };
-    let mut cloned = clone(&options, &start);
-    // Linux before 5.5, or a seccomp filter.
-    if let Err(errno @ (Errno::ENOSYS | Errno::EINVAL | Errno::EPERM)) = cloned {
-        if start.spawn.cgroup.is_none() {
-            (options.clone3, start.has_handlers) = (false, true);
-            cloned = clone(&options, &start);
-            if options.share_descriptors && matches!(cloned, Err(Errno::ENOSYS | Errno::EINVAL | Errno::EPERM)) {
-                return Ok(None);
-            }
-        } else if errno == Errno::ENOSYS {
-            cloned = Err(Errno::EOPNOTSUPP);
-        }
+    let cloned = match options.cgroup {
+        None => clone_with_fallback(&mut options, clone),
+        Some(_) => clone(&options).map_err(|errno| if errno == Errno::ENOSYS { Errno::EOPNOTSUPP } else { errno }),
+    };
+    let is_refused = matches!(cloned, Err(Errno::ENOSYS | Errno::EINVAL | Errno::EPERM));
+    if options.share_descriptors && !options.clone3 && is_refused {
+        return Ok(None);
     }
     let pid = cloned?;
     match start.report.load(Ordering::Acquire) {

@@ -16,6 +16,7 @@ use spawnfd_sys::{Call, Calls, CloneOptions, Errno, RawFd, Stack, abi, clone_chi
 use crate::Identity;
 use crate::child::reset_signals;
 use crate::descriptors::{CLOSE_RANGE_CLOEXEC, close_at_exec, close_now, keep_only, open};
+use crate::launch::{clone_with_fallback, with_all_signals_blocked};
 
 /// SIGKILL and SIGSTOP, which a process can neither block nor set.
 const FIXED_SIGNALS: SignalSet = 1 << (abi::SIGKILL - 1) | 1 << (abi::SIGSTOP - 1);
@@ -91,7 +92,6 @@ struct Start<'a> {
 /// # Safety
 /// `argv` and `envp` are valid as execve(2) expects them. They do not change during the call.
 pub unsafe fn spawn_template(stack: &mut Stack, spawn: &TemplateSpawn<'_>, pidfd: &AtomicU32) -> Result<i32, Errno> {
-    let mask = call::set_signal_mask(SignalSet::MAX)?;
     let mut options = CloneOptions {
         share_memory: true,
         clone3: !spawn.killed.contains(Call::Clone3),
@@ -100,19 +100,11 @@ pub unsafe fn spawn_template(stack: &mut Stack, spawn: &TemplateSpawn<'_>, pidfd
     };
     // SAFETY: `enter` writes only to `stack`, ours by the exclusive borrow. All signals are blocked. The call returns
     // when the child has left this memory. The caller guarantees the arguments.
-    let clone = |options: &CloneOptions| unsafe {
+    let clone = |options: &CloneOptions, mask| unsafe {
         let start = Start { spawn, has_handlers: !options.clone3, mask };
         clone_child_by_pid(options, stack, enter, (&raw const start).cast(), None, Some(pidfd))
     };
-    let mut cloned = clone(&options);
-    // Linux before 5.5, or a seccomp filter.
-    if options.clone3 && matches!(cloned, Err(Errno::ENOSYS | Errno::EINVAL | Errno::EPERM)) {
-        options.clone3 = false;
-        cloned = clone(&options);
-    }
-    // This call cannot fail, because the same call has just succeeded.
-    let _ = call::set_signal_mask(mask);
-    cloned
+    with_all_signals_blocked(|mask| clone_with_fallback(&mut options, |options| clone(options, mask)))
 }
 
 /// Entry point of the child.

@@ -7,7 +7,9 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::ptr::null;
 
-use spawnfd_child::{Check, ChildMemory, Data, Identity, Op, Outcome, Pinned, Plan, Program, Step, Table, launch};
+use spawnfd_child::{
+    Caller, Check, ChildMemory, Data, Identity, Op, Outcome, Pinned, Plan, Program, Step, Table, launch,
+};
 use spawnfd_sys::{ArgBlock, Calls, CloneOptions, abi, wait_pidfd};
 use spawnfd_tests::isolated;
 
@@ -72,13 +74,13 @@ fn a_borrowed_plan_starts_a_program_without_an_allocation() {
         let options = CloneOptions { share_memory: true, ..CloneOptions::default() };
 
         let before = ALLOCATIONS.get();
-        let launched = launch(&mut memory, options, Table::Copied, &plan);
+        let launched = launch(&mut memory, options, Table::Copied, &plan, Caller);
         drop(plan);
         assert_eq!(ALLOCATIONS.get(), before);
 
-        let launched = launched.expect("a child");
-        assert_eq!(launched.outcome, Outcome::Program { renewed: false });
-        let pidfd = std::os::fd::OwnedFd::from(launched.child.pidfd);
+        let (child, outcome) = launched.expect("a child");
+        assert_eq!(outcome, Outcome::Program { renewed: false });
+        let pidfd = std::os::fd::OwnedFd::from(child.pidfd);
         let ended = wait_pidfd(std::os::fd::AsRawFd::as_raw_fd(&pidfd), true).expect("own child").expect("ended");
         assert_eq!(ended.status, 0);
     });

@@ -4,8 +4,8 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use spawnfd_child::{ChildMemory, Failure, Launched, Outcome, Plan, Stage, Table, launch as launch_plan};
-use spawnfd_sys::{CloneOptions, Ended, Errno, call, signal_that_ended};
+use spawnfd_child::{Caller, Failure, Outcome, Plan, Stage, Table, launch as launch_plan};
+use spawnfd_sys::{CloneOptions, Cloned, Ended, Errno, call, signal_that_ended};
 
 use super::attempt::Refusal;
 use super::outcome::{SIGSYS, explain_killed};
@@ -56,9 +56,8 @@ impl Arrived {
     }
 }
 
-impl From<Launched> for Arrived {
-    fn from(launched: Launched) -> Arrived {
-        let Launched { child, outcome } = launched;
+impl From<(Cloned, Outcome)> for Arrived {
+    fn from((child, outcome): (Cloned, Outcome)) -> Arrived {
         Arrived { pid: child.pid, pidfd: OwnedFd::from(child.pidfd), outcome, ended: None }
     }
 }
@@ -71,15 +70,10 @@ pub(super) fn with_slot<T>(start: impl FnOnce(&mut Slot) -> Result<T, Refusal>) 
     started
 }
 
-/// Calls `start`, which starts a child with a copy of the caller's table.
-pub(super) fn with_copied_table<T>(
-    attempt: &Attempt<'_>,
-    start: impl FnOnce(&mut ChildMemory) -> Result<T, Errno>,
-) -> Result<T, Refusal> {
-    if attempt.plan.sources.iter().any(|&source| call::descriptor_flags(source).is_err()) {
-        return Err(Refusal::ClosedSource);
-    }
-    with_slot(|slot| start(&mut slot.memory).map_err(Refusal::Clone))
+/// Checks that the sources of a child with a copy of the caller's table are open.
+pub(super) fn check_sources(attempt: &Attempt<'_>) -> Result<(), Refusal> {
+    let is_closed = |&source: &i32| call::descriptor_flags(source).is_err();
+    if attempt.plan.sources.iter().any(is_closed) { Err(Refusal::ClosedSource) } else { Ok(()) }
 }
 
 /// Starts a child that performs the plan.
@@ -91,7 +85,7 @@ pub(super) fn start(
     strategy: Strategy,
 ) -> Result<Arrived, Refusal> {
     start_with(slot, plan, features, strategy, |slot, table| {
-        launch_plan(&mut slot.memory, options, table, plan).map(Arrived::from).map(Some)
+        launch_plan(&mut slot.memory, options, table, plan, Caller).map(Arrived::from).map(Some)
     })
 }
 

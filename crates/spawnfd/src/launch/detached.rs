@@ -8,11 +8,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use spawnfd_child::{Data, Plan, Program, detach, detach_with_own_memory};
-use spawnfd_sys::{ArgBlock, CloneOptions};
+use spawnfd_child::{Caller, Data, Detached, Parent, Plan, Program, Table, detach as detach_plan};
+use spawnfd_sys::{ArgBlock, CloneOptions, Errno};
 
 use super::attempt::Refusal;
-use super::clone::{start, with_copied_table, with_slot};
+use super::clone::{check_sources, start, with_slot};
 use super::outcome::detached;
 use super::slots::{self, Slot, Taken};
 use super::tables::{Meaning, Strategy};
@@ -40,25 +40,49 @@ pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
         slots::put(slot);
         return Err(Refusal::NotMine);
     };
+    let (child, started) = detach(slot, attempt.options, table, plan, Caller).or(Err(Refusal::NotMine))?;
+    Ok(Ok(detached(attempt, (child.pid, child.pidfd.into()), started)))
+}
+
+/// Starts a child that uses the slot, and does not wait for its exec.
+pub(super) fn detach<P: Parent>(
+    slot: Slot,
+    options: CloneOptions,
+    table: Table,
+    plan: &Arc<Plan<'static>>,
+    parent: P,
+) -> Result<(P::Started, Detached), Errno> {
     let Slot { memory, channel } = slot;
-    match detach(memory, attempt.options, table, plan.clone()) {
-        Ok((child, started, in_use)) => {
-            slots::lend(Taken { in_use, channel });
-            Ok(Ok(detached(attempt, (child.pid, child.pidfd.into()), started)))
+    match detach_plan(memory, options, table, plan.clone(), parent) {
+        Ok((started, detached, memory)) => {
+            match memory {
+                Ok(memory) => slots::put(Slot { memory, channel }),
+                Err(in_use) => slots::lend(Taken { in_use, channel }),
+            }
+            Ok((started, detached))
         }
         // The channel contains descriptors for a child that does not exist, so close the channel.
-        Err((_, memory)) => {
+        Err((errno, memory)) => {
             slots::put(Slot { memory, channel: None });
-            Err(Refusal::NotMine)
+            Err(errno)
         }
     }
 }
 
+/// Starts a child with memory of its own and a copy of the caller's table, and does not wait for its exec.
+pub(super) fn detach_in_own_memory<P: Parent>(
+    attempt: &Attempt<'_>,
+    parent: P,
+) -> Result<(P::Started, Detached), Refusal> {
+    check_sources(attempt)?;
+    let options = CloneOptions { share_memory: false, ..attempt.options };
+    let slot = slots::take().map_err(Refusal::Clone)?;
+    detach(slot, options, Table::Copied, &attempt.plan, parent).map_err(Refusal::Clone)
+}
+
 /// Clones a child with memory of its own, because an action may block. The number of such children has no limit.
 pub(super) fn launch_in_own_memory(attempt: &mut Attempt<'_>) -> Answer {
-    let options = CloneOptions { share_memory: false, ..attempt.options };
-    let (child, started) =
-        with_copied_table(attempt, |memory| detach_with_own_memory(memory, options, attempt.plan.clone()))?;
+    let (child, started) = detach_in_own_memory(attempt, Caller)?;
     Ok(Ok(detached(attempt, (child.pid, child.pidfd.into()), started)))
 }
 

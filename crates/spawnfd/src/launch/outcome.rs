@@ -133,7 +133,7 @@ impl fmt::Debug for Pending {
 impl PendingStart for Pending {
     fn outcome(&self, ended: Option<Ended>) -> Result<()> {
         let (plan, template, name) = (self.started.plan(), &self.template, &self.name);
-        let error = match self.started.outcome_of_ended() {
+        let error = match self.started.outcome() {
             Outcome::Program { renewed } => {
                 if let (true, Some((named, cache))) = (renewed, &self.cached) {
                     cache.drop_stale(named);

@@ -4,22 +4,24 @@
 
 use std::os::fd::AsRawFd;
 
-use spawnfd_child::{Namespace, detach_in_namespace, launch_in_namespace};
+use spawnfd_child::{Namespace, Table, launch as launch_plan};
 
 use super::attempt::Refusal;
-use super::clone::{Arrived, with_copied_table};
+use super::clone::{Arrived, check_sources, with_slot};
+use super::detached::detach_in_own_memory;
 use super::outcome::detached;
 use super::{Answer, Attempt};
 
 pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
     let (init, user) = attempt.start.namespace().ok_or(Refusal::NotMine)?;
     let namespace = Namespace { init: init.as_raw_fd(), user };
-    let (attempt, plan, options) = (&*attempt, &attempt.plan, attempt.options);
-    with_copied_table(attempt, |memory| {
-        if attempt.may_block {
-            let (child, started) = detach_in_namespace(memory, options, namespace, plan.clone())?;
-            return Ok(Ok(detached(attempt, (child.pid, child.pidfd.into()), started)));
-        }
-        Ok(Arrived::from(launch_in_namespace(memory, options, namespace, plan)?).answer(attempt))
-    })
+    if attempt.may_block {
+        let (child, started) = detach_in_own_memory(attempt, namespace)?;
+        return Ok(Ok(detached(attempt, (child.pid, child.pidfd.into()), started)));
+    }
+    check_sources(attempt)?;
+    let launched = with_slot(|slot| {
+        launch_plan(&mut slot.memory, attempt.options, Table::Copied, &attempt.plan, namespace).map_err(Refusal::Clone)
+    })?;
+    Ok(Arrived::from(launched).answer(attempt))
 }

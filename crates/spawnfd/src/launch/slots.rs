@@ -122,12 +122,12 @@ pub(super) fn reclaim() -> usize {
     let mut left = Vec::new();
     for Taken { in_use, channel } in all.drain(..) {
         match in_use.back() {
-            Ok((memory, started)) => {
+            Ok((memory, outcome)) => {
                 // A child that ended early may not have received its descriptors.
-                let early = match started.outcome() {
-                    Some(Outcome::Program { .. }) => false,
-                    Some(Outcome::Failed(failure)) => failure.stage == Stage::Descriptors,
-                    Some(Outcome::Killed(_)) | None => true,
+                let early = match outcome {
+                    Outcome::Program { .. } => false,
+                    Outcome::Failed(failure) => failure.stage == Stage::Descriptors,
+                    Outcome::Killed(_) => true,
                 };
                 let channel = channel.filter(|_| !early);
                 put(Slot { memory, channel });

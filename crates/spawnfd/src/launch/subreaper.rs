@@ -6,16 +6,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
-use spawnfd_child::{
-    self as child, BelowSubreaper, Failure, Outcome, Plan, detach_below_subreaper, launch_below_subreaper,
-};
+use spawnfd_child::{self as child, BelowSubreaper, Detached, Failure, Outcome, Plan, launch as launch_plan};
 use spawnfd_guard::process::Stat;
 use spawnfd_sys::{Ended, Errno, call};
 
 use super::attempt::Refusal;
-use super::clone::{Arrived, start_with, with_copied_table, with_slot};
+use super::clone::{Arrived, start_with, with_slot};
+use super::detached::{detach as detach_plan, detach_in_own_memory};
 use super::outcome::detached;
-use super::slots::Slot;
+use super::slots::{self, Slot};
 use super::{Answer, Attempt, reap};
 use crate::child::Subreaper;
 use crate::command::{Command, Lowered, Start};
@@ -82,7 +81,7 @@ fn start(
     helper: &Plan<'static>,
     own_slot: &mut Slot,
 ) -> Answer {
-    let (features, plan, options, strategy) = (&attempt.features, &*attempt.plan, attempt.options, attempt.strategy);
+    let (features, plan, options, strategy) = (&attempt.features, &attempt.plan, attempt.options, attempt.strategy);
     let arrived = with_slot(|slot| {
         start_with(slot, plan, features, strategy, |slot, table| {
             // If the strategy works for the child, it also works for the intermediate process, which uses it later.
@@ -92,16 +91,31 @@ fn start(
                 return Ok(None);
             };
             let reserved = reserve(matches!(table, child::Table::Copied), far_end)?;
-            let announcement = Some(subreaper.announcement());
-            let socket = far_end.as_raw_fd();
-            let below = child::Subreaper { plan: helper, table: own_table, announcement, socket };
-            let memories = (&mut slot.memory, &mut own_slot.memory);
-            let started = launch_below_subreaper(memories.0, memories.1, options, table, plan, &below)?;
+            let below = child::Subreaper {
+                memory: &mut own_slot.memory,
+                plan: helper,
+                table: own_table,
+                announcement: Some(subreaper.announcement()),
+                socket: far_end.as_raw_fd(),
+                waits: true,
+            };
+            let (started, outcome, pending) = if options.share_memory {
+                let (started, outcome) = launch_plan(&mut slot.memory, options, table, plan, below)?;
+                (started, outcome, None)
+            } else {
+                // Both processes may use their shared words for longer than this start.
+                let (started, pending) = detach_plan(slots::take()?, options, table, plan, below)?;
+                (started, pending.outcome(), Some(pending))
+            };
             if !matches!(started.subreaper_outcome, Outcome::Program { .. }) {
                 // The socket may still contain descriptors for the intermediate process.
                 own_slot.channel = None;
             }
-            arrive(started, subreaper, reserved, true).map(Some)
+            let outcome = |exec_of: Option<i32>| match (exec_of, pending) {
+                (Some(pid), Some(pending)) => outcome_after_exec(pid, &pending),
+                _ => outcome,
+            };
+            arrive(started, subreaper, reserved, true, outcome).map(Some)
         })
     })?;
     Ok(arrived.answer(attempt))
@@ -114,20 +128,23 @@ fn detach(
     helper: &Plan<'static>,
     own_slot: &mut Slot,
 ) -> Answer {
-    with_copied_table(attempt, |memory| {
-        let announcement = Some(subreaper.announcement());
-        let (socket, reserved) = (far_end.as_raw_fd(), reserve(true, far_end)?);
-        let below = child::Subreaper { plan: helper, table: child::Table::Copied, announcement, socket };
-        let (started, pending) =
-            detach_below_subreaper(memory, &mut own_slot.memory, attempt.options, attempt.plan.clone(), &below)?;
-        let arrived = arrive(started, subreaper, reserved, false)?;
-        Ok(match arrived.outcome {
-            Outcome::Failed(failure) => {
-                reap(&arrived.pidfd);
-                Err(attempt.failed_in_child(Some(failure)))
-            }
-            _ => Ok(detached(attempt, (arrived.pid, arrived.pidfd), pending)),
-        })
+    let reserved = reserve(true, far_end).map_err(Refusal::Clone)?;
+    let below = child::Subreaper {
+        memory: &mut own_slot.memory,
+        plan: helper,
+        table: child::Table::Copied,
+        announcement: Some(subreaper.announcement()),
+        socket: far_end.as_raw_fd(),
+        waits: false,
+    };
+    let (started, pending) = detach_in_own_memory(attempt, below)?;
+    let arrived = arrive(started, subreaper, reserved, false, |_| pending.outcome()).map_err(Refusal::Clone)?;
+    Ok(match arrived.outcome {
+        Outcome::Failed(failure) => {
+            reap(&arrived.pidfd);
+            Err(attempt.failed_in_child(Some(failure)))
+        }
+        _ => Ok(detached(attempt, (arrived.pid, arrived.pidfd), pending)),
     })
 }
 
@@ -138,6 +155,7 @@ fn reserve(is_needed: bool, any: &OwnedFd) -> std::result::Result<Option<OwnedFd
 }
 
 /// Takes over the processes of a start: the helper for `subreaper`, and the program or the reason why there is none.
+/// `outcome` gets the pid of a program that may not have called exec yet.
 ///
 /// # Errors
 /// The intermediate process could not create a child, or was killed before the program could run.
@@ -146,13 +164,12 @@ fn arrive(
     subreaper: &Subreaper,
     reserved: Option<OwnedFd>,
     waits: bool,
+    outcome: impl FnOnce(Option<i32>) -> Outcome,
 ) -> std::result::Result<Arrived, Errno> {
     let (helper, pid) = (started.subreaper.pid, started.pid);
     let (status, subreaper_outcome) = (started.status, started.subreaper_outcome);
-    if waits && pid != 0 && status.is_none() && matches!(subreaper_outcome, Outcome::Program { .. }) {
-        await_exec(&started);
-    }
-    let outcome = started.outcome();
+    let has_program = pid != 0 && status.is_none() && matches!(subreaper_outcome, Outcome::Program { .. });
+    let outcome = outcome(has_program.then_some(pid));
     let (helper_pidfd, pidfd) = (OwnedFd::from(started.subreaper.pidfd), started.pidfd.map(OwnedFd::from));
     let failed = |pidfd, outcome, ended| Ok(Arrived { pid: helper, pidfd, outcome, ended });
     if let Some(status) = status {
@@ -192,14 +209,12 @@ fn arrive(
     Ok(Arrived { pid, pidfd, outcome, ended: None })
 }
 
-/// Waits until a child with memory of its own has called exec, or has ended.
-fn await_exec(started: &BelowSubreaper) {
+/// The outcome of a child with memory of its own, after it has called exec or ended.
+fn outcome_after_exec(pid: i32, child: &Detached) -> Outcome {
     const INTERVAL: Duration = Duration::from_micros(100);
-    if started.has_final_report() {
-        return;
-    }
     // The helper does not reap the child before it has the child's pid.
-    while Stat::read(started.pid).is_some_and(|stat| stat.is_alive() && !stat.has_called_exec()) {
+    while Stat::read(pid).is_some_and(|stat| stat.is_alive() && !stat.has_called_exec()) {
         std::thread::sleep(INTERVAL);
     }
+    child.outcome()
 }

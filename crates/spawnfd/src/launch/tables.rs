@@ -5,17 +5,15 @@
 //! With the first three strategies, the child leaves the caller's table by `close_range(CLOSE_RANGE_UNSHARE)`, so
 //! they cost the same for ten descriptors and ten thousand. See decision records 0001 and 0009.
 
-mod own_pidfd;
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-pub(super) use own_pidfd::renew as renew_pidfd;
-
-use std::cell::Cell;
-use std::os::fd::RawFd;
-
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use spawnfd_child::{Plan, Table};
 use spawnfd_sys::{CloneOptions, Errno, abi, call, fork_generation};
 
-use super::slots::Slot;
+use super::slots::{LOW, Slot};
+use crate::host::descriptors::CheckedFd;
 use crate::host::features::Features;
 use crate::host::own_proc;
 
@@ -106,7 +104,7 @@ impl Strategy {
                 let highest = sources.iter().fold(2, |highest, &source| highest.max(source));
                 Some(Table::Trimmed { above: highest + 1 })
             }
-            Strategy::PidfdGetfd if features.can_use_pidfd_getfd() => own_pidfd::table(features),
+            Strategy::PidfdGetfd if features.can_use_pidfd_getfd() => fetched_table(features),
             Strategy::ScmRights if features.can_send_descriptors() => slot.pass(sources)?,
             Strategy::PidfdGetfd | Strategy::ScmRights => None,
             Strategy::CopyTable => Some(Table::Copied),
@@ -179,4 +177,62 @@ fn is_alone() -> bool {
     }
     // The first call opens the directory whose links count the threads.
     ASKED.get().1 && own_proc::has_one_thread() && !is_first
+}
+
+/// The calling thread, as its children identify it.
+///
+/// Each thread that spawns has its own pidfd, because a thread can have its own table. The thread's first spawn opens the
+/// pidfd, at a low number of the caller's table, and the thread's exit closes it. If no low number is free, the child
+/// opens a pidfd itself, which costs one system call.
+struct Here {
+    /// Distinguishes this process from the process that it was forked from; see [`fork_generation`].
+    generation: u64,
+    thread: i32,
+    /// `None` if no low number was free.
+    pidfd: Option<CheckedFd>,
+}
+
+thread_local! {
+    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
+}
+
+/// The table for a child that copies its descriptors through the pidfd; `None` if pidfds of threads are not
+/// available.
+fn fetched_table(features: &Features) -> Option<Table> {
+    let generation = fork_generation().ok()?;
+    let fetched = HERE.try_with(|here| {
+        let mut here = here.try_borrow_mut().ok()?;
+        if here.as_ref().is_none_or(|here| here.generation != generation) {
+            *here = Here::new(generation, features);
+        }
+        let Here { thread, pidfd, .. } = here.as_ref()?;
+        let pidfd = pidfd.as_ref().map(|pidfd| (pidfd.as_fd().as_raw_fd(), pidfd.identity()));
+        Some(Table::Fetched { pidfd, thread: *thread })
+    });
+    // A thread that is exiting has already closed its pidfd.
+    fetched.ok().flatten()
+}
+
+/// Opens a new pidfd after the application has put another file at the old number. Leaves that file alone.
+pub(super) fn renew_pidfd() {
+    let _ = HERE.try_with(|here| here.try_borrow_mut().map(|mut here| *here = None));
+}
+
+impl Here {
+    fn new(generation: u64, features: &Features) -> Option<Here> {
+        let thread = call::gettid().ok()?;
+        // PIDFD_THREAD needs Linux 6.9, which also gives each pidfd its own inode. EMFILE does not disable the
+        // strategy.
+        let thread_flag = PidfdFlags::from_bits_retain(abi::O_EXCL);
+        let pidfd = match pidfd_open(Pid::from_raw(thread)?, thread_flag) {
+            Ok(pidfd) => Some(CheckedFd::new(pidfd)),
+            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => None,
+            Err(_) => {
+                Strategy::PidfdGetfd.learn_unavailable(features, &[]);
+                return None;
+            }
+        };
+        let pidfd = pidfd.filter(|pidfd| (3..=LOW).contains(&pidfd.as_fd().as_raw_fd()));
+        Some(Here { generation, thread, pidfd })
+    }
 }
