@@ -16,7 +16,7 @@ cache=$1
 shift
 groups=${SPAWNFD_SUITES:-tree=trees:: tree=guard:: job=jobs:: job=limits:: job=limiter:: spawn=a_cgroup spawn=blocking::terminals_and_cgroups
     job=a_fork_bomb_reaches_the_pids_limit_in_a_cgroup}
-others=${SPAWNFD_SUITES:-spawn=errors:: spawn=fallbacks:: spawn=killed:: spawn=detached:: tools=oracle:: job=run:: spawn=snapshot::
+others=${SPAWNFD_SUITES:-spawn=errors:: spawn=fallbacks:: spawn=killed:: spawn=asynchronous:: tools=oracle:: job=run:: spawn=snapshot::
     spawn=thread_authority::}
 
 temporary=$(mktemp -d "${TMPDIR:-/tmp}/spawnfd-guest.XXXXXX")

@@ -189,8 +189,8 @@ fn strings(values: &[Bound<'_, PyAny>]) -> ArgumentResult<Vec<OsString>> {
 /// Whether a seccomp filter of the calling thread kills the process for pidfd_open or pidfd_send_signal.
 #[pyfunction]
 pub fn pidfd_calls_are_killed() -> bool {
-    let killed = spawnfd::internal::killed_calls();
-    killed.contains(SystemCall::PidfdOpen) || killed.contains(SystemCall::PidfdSendSignal)
+    let killed_calls = spawnfd::internal::killed_calls();
+    killed_calls.contains(SystemCall::PidfdOpen) || killed_calls.contains(SystemCall::PidfdSendSignal)
 }
 
 struct PopenSpawn {

@@ -14,11 +14,11 @@ use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::slice;
 
-use spawnfd_sys::{Calls, Errno, RawFd, abi, call, prctl};
+use spawnfd_sys::{CallSet, Errno, RawFd, abi, call, prctl};
 
-use crate::announce::Announcement;
 use crate::data::Data;
 use crate::descriptors::{self, Sources};
+use crate::registration::GuardRegistration;
 
 /// An action. A `usize` is a source: an index into the plan's list of the caller's descriptors. A [`RawFd`] is a
 /// descriptor number of the child.
@@ -68,7 +68,7 @@ pub enum Op<'a> {
     // Joins a cgroup; `dir` is the source that refers to the cgroup's directory.
     Cgroup { dir: usize },
     // Registers the child with the guard of its tree.
-    Announce { to: Announcement },
+    Register { to: GuardRegistration },
     JoinNamespace { namespace: usize, kinds: u32 },
     Landlock { ruleset: usize },
 }
@@ -228,7 +228,7 @@ impl Op<'_> {
     /// Changes of credentials clear the dumpable flag, which the kernel keeps with the memory (commit_creds). If the
     /// child enters another cgroup and that cgroup runs out of memory, the kernel may kill the child. It then also
     /// kills every process that shares the child's memory (mm/oom_kill.c, __oom_kill_process).
-    pub fn needs_own_memory(&self) -> bool {
+    pub fn needs_separate_mm(&self) -> bool {
         matches!(
             self,
             Op::UserIds { .. }
@@ -317,7 +317,7 @@ impl Op<'_> {
             Op::GroupMap { map } => format!(r#"write("/proc/self/gid_map", {map:?})"#),
             Op::NoNewPrivs => "prctl(PR_SET_NO_NEW_PRIVS, 1)".into(),
             Op::Cgroup { dir } => format!("cgroup({})", number(*dir)),
-            Op::Announce { .. } => "getppid()".into(),
+            Op::Register { .. } => "getppid()".into(),
             Op::JoinNamespace { namespace, kinds } => format!("setns({}, {kinds:#x})", number(*namespace)),
             Op::OomScoreAdj { value, .. } => format!("oom_score_adj({value})"),
             Op::Landlock { ruleset } => format!("landlock_restrict_self({})", number(*ruleset)),
@@ -356,10 +356,10 @@ pub(crate) fn perform(op: &Op<'_>, sources: &Sources, callers: &[RawFd]) -> Resu
         }
         Op::CloseRange { first, last } => descriptors::close_range(sources, first, last),
         Op::Open { dir, ref path, ref how, to } => {
-            open(sources.killed, dir.map_or(abi::AT_FDCWD, |dir| sources.get(dir)), path, how, to)
+            open(sources.killed_calls, dir.map_or(abi::AT_FDCWD, |dir| sources.get(dir)), path, how, to)
         }
         Op::OpenNull { to } => {
-            open(sources.killed, abi::AT_FDCWD, c"/dev/null", if to == 0 { &READ } else { &WRITE }, to)
+            open(sources.killed_calls, abi::AT_FDCWD, c"/dev/null", if to == 0 { &READ } else { &WRITE }, to)
         }
         Op::Tcsetpgrp { fd } => take_foreground(fd),
         Op::Capabilities { ref sets } => limit_capabilities(sets),
@@ -368,7 +368,7 @@ pub(crate) fn perform(op: &Op<'_>, sources: &Sources, callers: &[RawFd]) -> Resu
         Op::GroupMap { ref map } => write_file(abi::AT_FDCWD, c"/proc/self/gid_map", map.to_bytes()),
         Op::OomScoreAdj { ref text, .. } => write_file(abi::AT_FDCWD, c"/proc/self/oom_score_adj", text),
         Op::Cgroup { dir } => write_file(sources.get(dir), c"cgroup.procs", b"0"),
-        Op::Announce { ref to } => to.make(),
+        Op::Register { ref to } => to.make(),
         // `Op::call` describes every other action.
         _ => Err(Errno::ENOSYS),
     }
@@ -391,9 +391,9 @@ const READ: abi::open_how = abi::open_how { flags: abi::O_RDONLY as u64, mode: 0
 const WRITE: abi::open_how = abi::open_how { flags: abi::O_WRONLY as u64, mode: 0, resolve: 0 };
 
 /// Opens a file as `to`. Closes `to` first, so that open usually returns that number and no dup3 is needed.
-fn open(killed: Calls, dir: RawFd, path: &CStr, how: &abi::open_how, to: RawFd) -> Result<(), Errno> {
+fn open(killed_calls: CallSet, dir: RawFd, path: &CStr, how: &abi::open_how, to: RawFd) -> Result<(), Errno> {
     let _ = call::close(to);
-    descriptors::move_to(descriptors::open(killed, dir, path, how)?, to)
+    descriptors::move_to(descriptors::open(killed_calls, dir, path, how)?, to)
 }
 
 fn write_file(dir: RawFd, path: &CStr, bytes: &[u8]) -> Result<(), Errno> {

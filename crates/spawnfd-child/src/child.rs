@@ -6,12 +6,12 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, SignalSet};
-use spawnfd_sys::{Call, Calls, Errno, abi, prctl};
+use spawnfd_sys::{Call, CallSet, Errno, abi, prctl};
 
 use crate::action::perform;
 use crate::descriptors::{self, Sources};
 use crate::plan::{Check, Identity, Plan, Program, Table, is_candidate};
-use crate::report::{EXEC, EXEC_RENEWED, Failure, Stage};
+use crate::report::{ChildStage, EXEC, EXEC_RENEWED, Failure};
 use crate::table;
 
 /// The child's input, and the words in which the child reports.
@@ -103,7 +103,7 @@ pub(crate) unsafe extern "C" fn enter(start: *const ()) -> ! {
     // SAFETY: the caller keeps this function's contract.
     let start = unsafe { &*start.cast::<Start<'_, '_>>() };
     let failure = match prepare(start) {
-        Ok((sources, path)) => Failure { stage: Stage::Exec, errno: exec(start.plan, &sources, path) },
+        Ok((sources, path)) => Failure { stage: ChildStage::Exec, errno: exec(start.plan, &sources, path) },
         Err(failure) => failure,
     };
     start.report.store(failure.pack(), Ordering::Release);
@@ -113,7 +113,7 @@ pub(crate) unsafe extern "C" fn enter(start: *const ()) -> ! {
     call::exit(127)
 }
 
-/// The memory that a detached child reads and writes.
+/// The memory that an asynchronous child reads and writes.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub plan: Arc<Plan<'static>>,
@@ -133,12 +133,12 @@ impl Shared {
     }
 }
 
-/// Entry point of a detached child.
+/// Entry point of an asynchronous child.
 ///
 /// # Safety
 /// `shared` points to a [`Shared`] that stays allocated until the child has exec'd or exited. Until then other threads
 /// only read it.
-pub(crate) unsafe extern "C" fn enter_detached(shared: *const ()) -> ! {
+pub(crate) unsafe extern "C" fn enter_asynchronous(shared: *const ()) -> ! {
     // SAFETY: the caller keeps this function's contract.
     let shared = unsafe { &*shared.cast::<Shared>() };
     let &Shared { ref plan, table, has_handlers, mask, ref report, .. } = shared;
@@ -158,9 +158,9 @@ pub(crate) unsafe extern "C" fn enter_and_end(_: *const ()) -> ! {
 /// The arguments of a probe child.
 pub(crate) struct Probe<'a> {
     /// The system calls that the child makes.
-    pub calls: Calls,
+    pub calls: CallSet,
     /// True if the child has memory of its own.
-    pub own_memory: bool,
+    pub separate_mm: bool,
     /// The word in which the child stores the number of the call in progress, and [`PROBED`] at the end.
     pub progress: &'a AtomicU64,
 }
@@ -181,7 +181,7 @@ pub(crate) unsafe extern "C" fn enter_probe(probe: *const ()) -> ! {
     // parent's memory the child sets RLIMIT_CORE to 1 instead. With that limit the kernel writes no
     // core file, because 1 byte is too small. It also starts no pipe helper (fs/coredump.c,
     // coredump_pipe).
-    let _ = match probe.own_memory {
+    let _ = match probe.separate_mm {
         true => call::leave_no_core(),
         false => call::limit(abi::RLIMIT_CORE)
             .and_then(|limit| call::set_limit(abi::RLIMIT_CORE, &abi::rlimit64 { rlim_cur: 1, ..limit })),
@@ -197,12 +197,12 @@ pub(crate) unsafe extern "C" fn enter_probe(probe: *const ()) -> ! {
 }
 
 trait At<T> {
-    fn at(self, stage: Stage) -> Result<T, Failure>;
+    fn at(self, stage: ChildStage) -> Result<T, Failure>;
 }
 
 impl<T> At<T> for Result<T, Errno> {
     #[inline]
-    fn at(self, stage: Stage) -> Result<T, Failure> {
+    fn at(self, stage: ChildStage) -> Result<T, Failure> {
         self.map_err(|errno| Failure { stage, errno })
     }
 }
@@ -212,40 +212,40 @@ impl<T> At<T> for Result<T, Errno> {
 pub(crate) fn prepare<'a>(start: &Start<'a, '_>) -> Result<(Sources, &'a CStr), Failure> {
     let plan = start.plan;
     // If a signal kills this child, the parent reads the stage from this word.
-    let begin = |stage: Stage| start.report.store(stage.progress(), Ordering::Relaxed);
-    let sources = table::own_table(start.table, plan).at(Stage::Descriptors)?;
+    let begin = |stage: ChildStage| start.report.store(stage.progress(), Ordering::Relaxed);
+    let sources = table::own_table(start.table, plan).at(ChildStage::Descriptors)?;
     for step in &*plan.steps {
-        begin(Stage::Action(step.index));
-        perform(&step.op, &sources, &plan.sources).at(Stage::Action(step.index))?;
+        begin(ChildStage::Action(step.index));
+        perform(&step.op, &sources, &plan.sources).at(ChildStage::Action(step.index))?;
     }
     if let Some(keep) = &plan.keep {
-        begin(Stage::Closing);
+        begin(ChildStage::Closing);
         // If the program is executed by descriptor, execveat needs that descriptor until exec. Then set close-on-exec
         // instead of closing the descriptors now.
         let now = plan.program.source.is_none();
-        descriptors::keep_only(plan.killed, keep, sources.last(), now).at(Stage::Closing)?;
+        descriptors::keep_only(plan.killed_calls, keep, sources.last(), now).at(ChildStage::Closing)?;
     }
-    begin(Stage::Signals);
+    begin(ChildStage::Signals);
     if let Some((signal, parent)) = plan.parent_death {
-        die_with_parent(signal, parent).at(Stage::Signals)?;
+        die_with_parent(signal, parent).at(ChildStage::Signals)?;
     }
-    reset_signals(plan.default_signals, start.has_handlers).at(Stage::Signals)?;
+    reset_signals(plan.default_signals, start.has_handlers).at(ChildStage::Signals)?;
     let (path, report) = match verify(start, &sources) {
         Ok(()) => (plan.program.pinned.path.as_ref(), EXEC),
         Err(failure) => (search_again(plan, failure)?, EXEC_RENEWED),
     };
     if let Some(gate) = start.gate {
-        begin(Stage::Subreaper);
-        gate.pass().at(Stage::Subreaper)?;
+        begin(ChildStage::Subreaper);
+        gate.pass().at(ChildStage::Subreaper)?;
     }
-    begin(Stage::Signals);
+    begin(ChildStage::Signals);
     // Only now, because a handler would run on the parent's memory.
     if let Some(mask) = start.mask {
-        call::set_signal_mask(mask).at(Stage::Signals)?;
+        call::set_signal_mask(mask).at(ChildStage::Signals)?;
     }
     if let Some(filter) = &plan.filter {
-        begin(Stage::Filter);
-        call::set_seccomp_filter(filter).at(Stage::Filter)?;
+        begin(ChildStage::Filter);
+        call::set_seccomp_filter(filter).at(ChildStage::Filter)?;
     }
     start.report.store(report, Ordering::Release);
     Ok((sources, path))
@@ -284,7 +284,7 @@ pub(crate) fn reset_signals(default_signals: SignalSet, has_handlers: bool) -> R
 #[inline]
 fn verify(start: &Start<'_, '_>, sources: &Sources) -> Result<(), Failure> {
     for (place, check) in start.plan.program.pinned.checks.iter().enumerate() {
-        let stage = Stage::Check(place as u16);
+        let stage = ChildStage::Check(place as u16);
         start.report.store(stage.progress(), Ordering::Relaxed);
         verify_one(check, start.plan, sources).at(stage)?;
     }
@@ -294,11 +294,13 @@ fn verify(start: &Start<'_, '_>, sources: &Sources) -> Result<(), Failure> {
 #[inline]
 fn verify_one(check: &Check<'_>, plan: &Plan<'_>, sources: &Sources) -> Result<(), Errno> {
     let (now, recorded) = match check {
-        Check::Absent { path } => return if is_candidate(plan.killed, path) { Err(Errno::ESTALE) } else { Ok(()) },
-        Check::Same { path, identity } => (Identity::of(plan.killed, abi::AT_FDCWD, path), identity),
+        Check::Absent { path } => {
+            return if is_candidate(plan.killed_calls, path) { Err(Errno::ESTALE) } else { Ok(()) };
+        }
+        Check::Same { path, identity } => (Identity::of(plan.killed_calls, abi::AT_FDCWD, path), identity),
         Check::SameSource { identity } => {
             let source = plan.program.source.map_or(-1, |source| sources.get(source));
-            (Identity::of(plan.killed, source, c""), identity)
+            (Identity::of(plan.killed_calls, source, c""), identity)
         }
     };
     match now {
@@ -316,7 +318,7 @@ fn search_again<'a>(plan: &'a Plan<'_>, failure: Failure) -> Result<&'a CStr, Fa
     if !renew || failure.errno != Errno::ESTALE {
         return Err(failure);
     }
-    pinned.places.iter().find(|place| is_candidate(plan.killed, place)).map(|place| place.as_ref()).ok_or(failure)
+    pinned.places.iter().find(|place| is_candidate(plan.killed_calls, place)).map(|place| place.as_ref()).ok_or(failure)
 }
 
 #[inline]
@@ -326,7 +328,7 @@ pub(crate) fn exec(plan: &Plan<'_>, sources: &Sources, path: &CStr) -> Errno {
         // SAFETY: an ArgBlock is a NULL-terminated array of C strings.
         None => unsafe { call::execve(path, argv, envp) },
         // SAFETY: an ArgBlock is a NULL-terminated array of C strings, here too.
-        Some(source) => unsafe { call::execve_descriptor(plan.killed, sources.get(source), argv, envp) },
+        Some(source) => unsafe { call::execve_descriptor(plan.killed_calls, sources.get(source), argv, envp) },
     };
     // After another search, `path` is not the file that the shell's arguments name.
     let is_recorded = core::ptr::eq(path, &*plan.program.pinned.path);

@@ -5,7 +5,7 @@
 use core::ffi::CStr;
 
 use spawnfd_sys::call;
-use spawnfd_sys::{Calls, Errno, RawFd, abi};
+use spawnfd_sys::{CallSet, Errno, RawFd, abi};
 
 use crate::MAX_SOURCES;
 
@@ -19,7 +19,7 @@ pub(crate) struct Sources {
     pub(crate) highest: RawFd,
     /// The sources have this number or higher numbers. The steps name only lower numbers.
     pub(crate) above: RawFd,
-    pub(crate) killed: Calls,
+    pub(crate) killed_calls: CallSet,
 }
 
 impl Sources {
@@ -34,8 +34,8 @@ impl Sources {
 }
 
 /// Opens a file, by openat2 or, on Linux before 5.6 and under a filter, by openat.
-pub(crate) fn open(killed: Calls, dir: RawFd, path: &CStr, how: &abi::open_how) -> Result<RawFd, Errno> {
-    match call::openat2(killed, dir, path, how) {
+pub(crate) fn open(killed_calls: CallSet, dir: RawFd, path: &CStr, how: &abi::open_how) -> Result<RawFd, Errno> {
+    match call::openat2(killed_calls, dir, path, how) {
         Err(Errno::ENOSYS | Errno::EPERM) if how.resolve == 0 => {
             call::openat(dir, path, how.flags as u32, how.mode as u32)
         }
@@ -55,10 +55,10 @@ pub(crate) fn move_to(fd: RawFd, to: RawFd) -> Result<(), Errno> {
 /// Closes a range of descriptors. The child closes the descriptors below the sources now. Exec
 /// closes the sources and higher numbers.
 pub(crate) fn close_range(sources: &Sources, first: u32, last: u32) -> Result<(), Errno> {
-    let (killed, above) = (sources.killed, sources.above as u32);
+    let (killed_calls, above) = (sources.killed_calls, sources.above as u32);
     if first < above {
         let last = last.min(above - 1);
-        if call::close_range(killed, first, last, 0).is_err() {
+        if call::close_range(killed_calls, first, last, 0).is_err() {
             // The loop is short: `above` is small, because at most 256 actions name numbers and
             // validation bounds them.
             for fd in first..=last {
@@ -66,7 +66,7 @@ pub(crate) fn close_range(sources: &Sources, first: u32, last: u32) -> Result<()
             }
         }
     }
-    if last >= above { close_at_exec(killed, first.max(above), last) } else { Ok(()) }
+    if last >= above { close_at_exec(killed_calls, first.max(above), last) } else { Ok(()) }
 }
 
 /// Closes all descriptors up to `last` except 0, 1, 2 and `keep` (ascending). Closes them now if
@@ -76,10 +76,10 @@ pub(crate) fn close_range(sources: &Sources, first: u32, last: u32) -> Result<()
 /// The parent may then close a file that it has written, and execute that file. If this child still
 /// has the file open for writing, that exec fails with ETXTBSY.
 #[inline]
-pub(crate) fn keep_only(killed: Calls, keep: &[RawFd], last: u32, now: bool) -> Result<(), Errno> {
-    let close = |first, last| match now && call::close_range(killed, first, last, 0).is_ok() {
+pub(crate) fn keep_only(killed_calls: CallSet, keep: &[RawFd], last: u32, now: bool) -> Result<(), Errno> {
+    let close = |first, last| match now && call::close_range(killed_calls, first, last, 0).is_ok() {
         true => Ok(()),
-        false => close_at_exec(killed, first, last),
+        false => close_at_exec(killed_calls, first, last),
     };
     let mut first = 3u32;
     for &fd in keep {
@@ -94,8 +94,8 @@ pub(crate) fn keep_only(killed: Calls, keep: &[RawFd], last: u32, now: bool) -> 
 
 /// Sets close-on-exec on a range, by close_range (Linux 5.11) or else one descriptor at a time.
 #[inline]
-pub(crate) fn close_at_exec(killed: Calls, first: u32, last: u32) -> Result<(), Errno> {
-    match call::close_range(killed, first, last, CLOSE_RANGE_CLOEXEC) {
+pub(crate) fn close_at_exec(killed_calls: CallSet, first: u32, last: u32) -> Result<(), Errno> {
+    match call::close_range(killed_calls, first, last, CLOSE_RANGE_CLOEXEC) {
         Ok(_) => Ok(()),
         Err(_) => mark_listed(first, last),
     }
@@ -106,15 +106,15 @@ pub(crate) fn close_at_exec(killed: Calls, first: u32, last: u32) -> Result<(), 
 /// # Errors
 /// The errno of open("/proc/self/fd"), if there is no close_range.
 pub(crate) fn close_from(first: u32) -> Result<(), Errno> {
-    close_now(Calls::NONE, first, u32::MAX)
+    close_now(CallSet::NONE, first, u32::MAX)
 }
 
 /// Closes a range of descriptors now, in the same way as [`close_from`].
 ///
 /// # Errors
 /// The errno of open("/proc/self/fd"), if there is no close_range.
-pub(crate) fn close_now(killed: Calls, first: u32, last: u32) -> Result<(), Errno> {
-    match call::close_range(killed, first, last, 0) {
+pub(crate) fn close_now(killed_calls: CallSet, first: u32, last: u32) -> Result<(), Errno> {
+    match call::close_range(killed_calls, first, last, 0) {
         Ok(_) => Ok(()),
         Err(_) => for_each_listed(first, last, |fd| _ = call::close(fd)),
     }

@@ -6,9 +6,11 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, SignalSet};
-use spawnfd_sys::{Call, Calls, CloneOptions, Cloned, Entry, Errno, SharedWords, Stack, clone_child, wait_pidfd};
+use spawnfd_sys::{Call, CallSet, CloneOptions, Cloned, Entry, Errno, SharedWords, Stack, clone_child, wait_pidfd};
 
-use crate::child::{Gate, PROBED, Probe, Shared, Start, UNPROBED, enter, enter_and_end, enter_detached, enter_probe};
+use crate::child::{
+    Gate, PROBED, Probe, Shared, Start, UNPROBED, enter, enter_and_end, enter_asynchronous, enter_probe,
+};
 use crate::plan::{Plan, Table};
 use crate::report::{Outcome, PENDING};
 
@@ -227,15 +229,15 @@ pub fn leave_marker(memory: &mut ChildMemory, clone3: bool) -> Result<Cloned, Er
 ///
 /// # References
 /// Linux 5.16, commit 0258b5fd7c71: "coredump: Limit coredumps to a single thread group".
-pub fn killed_calls(memory: &mut ChildMemory, mut calls: Calls, share_memory: bool) -> Result<Calls, Errno> {
+pub fn probe_killed_calls(memory: &mut ChildMemory, mut calls: CallSet, share_memory: bool) -> Result<CallSet, Errno> {
     const SIGSYS: i32 = 31;
     // Use clone, because the filter may kill for clone3.
     let options = CloneOptions { share_memory, share_descriptors: true, ..CloneOptions::default() };
     let progress = memory.words.report();
-    let mut killed = Calls::NONE;
+    let mut killed_calls = CallSet::NONE;
     loop {
         progress.store(UNPROBED, Ordering::Release);
-        let probe = Probe { calls, own_memory: !share_memory, progress };
+        let probe = Probe { calls, separate_mm: !share_memory, progress };
         let child = with_signals_blocked(!options.clone3, |_| {
             // SAFETY: `enter_probe` writes to `stack`, ours by the exclusive borrow of `memory`, and to a word. `probe`
             // outlives the call, which returns when the child has exited. Signals are blocked.
@@ -246,11 +248,11 @@ pub fn killed_calls(memory: &mut ChildMemory, mut calls: Calls, share_memory: bo
         let _ = call::close(pidfd);
         let at = progress.load(Ordering::Acquire);
         if at == PROBED {
-            return Ok(killed);
+            return Ok(killed_calls);
         }
         let call = usize::try_from(at).ok().and_then(|at| Call::ALL.get(at)).filter(|_| status & 0x7f == SIGSYS);
         let Some(&call) = call else { return Err(Errno::ECANCELED) };
-        killed = killed.with(call);
+        killed_calls = killed_calls.with(call);
         for &made in Call::ALL.iter().take(call as usize + 1) {
             calls = calls.without(made);
         }
@@ -259,12 +261,12 @@ pub fn killed_calls(memory: &mut ChildMemory, mut calls: Calls, share_memory: bo
 
 /// A child for whose exec the caller does not wait: its plan, and later its outcome.
 #[derive(Debug)]
-pub struct Detached {
+pub struct AsyncStart {
     plan: Arc<Plan<'static>>,
     report: Report,
 }
 
-/// The place of the report of a detached child.
+/// The place of the report of an asynchronous child.
 #[derive(Debug)]
 enum Report {
     /// The child shares this memory.
@@ -273,7 +275,7 @@ enum Report {
     Words(Words),
 }
 
-impl Detached {
+impl AsyncStart {
     /// The plan that the child performs.
     pub fn plan(&self) -> &Plan<'static> {
         &self.plan
@@ -290,7 +292,7 @@ impl Detached {
     }
 }
 
-/// The stack that a detached child still uses.
+/// The stack that an asynchronous child still uses.
 #[derive(Debug)]
 pub struct SlotInUse {
     shared: Arc<Shared>,
@@ -328,8 +330,8 @@ impl Drop for SlotInUse {
     }
 }
 
-/// The processes of a detached start, the handle for the outcome, and the memory, which the child may still use.
-pub type DetachedStart<S> = (S, Detached, Result<ChildMemory, SlotInUse>);
+/// The processes of an asynchronous start, the handle for the outcome, and the memory, which the child may still use.
+pub type StartedAsync<S> = (S, AsyncStart, Result<ChildMemory, SlotInUse>);
 
 /// Starts a child that performs `plan`, and returns without waiting for the child's exec.
 ///
@@ -342,19 +344,19 @@ pub type DetachedStart<S> = (S, Detached, Result<ChildMemory, SlotInUse>);
 /// # Errors
 /// The errno and the [`ChildMemory`] if no child was created. EINVAL: a child that shares the caller's memory, with
 /// another parent or table.
-pub fn detach<P: Parent>(
+pub fn launch_async<P: Parent>(
     memory: ChildMemory,
     options: CloneOptions,
     table: Table,
     plan: Arc<Plan<'static>>,
     parent: P,
-) -> Result<DetachedStart<P::Started>, (Errno, ChildMemory)> {
+) -> Result<StartedAsync<P::Started>, (Errno, ChildMemory)> {
     if options.share_memory {
-        return match detach_in_memory(&memory, options, table, plan.clone(), parent) {
+        return match launch_async_in_memory(&memory, options, table, plan.clone(), parent) {
             Ok((started, shared)) => {
                 let report = Report::Shared(shared.clone());
                 let in_use = SlotInUse { shared, memory: ManuallyDrop::new(memory) };
-                Ok((started, Detached { plan, report }, Err(in_use)))
+                Ok((started, AsyncStart { plan, report }, Err(in_use)))
             }
             Err(errno) => Err((errno, memory)),
         };
@@ -366,13 +368,13 @@ pub fn detach<P: Parent>(
         Ok((started, words))
     });
     match started {
-        Ok((started, words)) => Ok((started, Detached { plan, report: Report::Words(words) }, Ok(memory))),
+        Ok((started, words)) => Ok((started, AsyncStart { plan, report: Report::Words(words) }, Ok(memory))),
         Err(errno) => Err((errno, memory)),
     }
 }
 
 /// Starts a child in the caller's memory, and returns without waiting for the child.
-fn detach_in_memory<P: Parent>(
+fn launch_async_in_memory<P: Parent>(
     memory: &ChildMemory,
     options: CloneOptions,
     table: Table,
@@ -390,8 +392,8 @@ fn detach_in_memory<P: Parent>(
         let (report, clear_tid) = (AtomicU64::new(PENDING), AtomicU32::new(1));
         let shared = Arc::new(Shared { plan, table, has_handlers, mask, report, clear_tid });
         let (input, in_memory) = (Arc::as_ptr(&shared).cast(), Some(&shared.clear_tid));
-        let child = NewChild { options, stack, entry: enter_detached, input, words, in_memory, mask: blocked };
-        // SAFETY: `enter_detached` keeps the contract of this crate's documentation, and writes only to `stack` and to
+        let child = NewChild { options, stack, entry: enter_asynchronous, input, words, in_memory, mask: blocked };
+        // SAFETY: `enter_asynchronous` keeps the contract of this crate's documentation, and writes only to `stack` and to
         // words of `shared`. The caller puts `memory` and `shared` into a `SlotInUse`, which frees neither before the
         // kernel has cleared `clear_tid`. Signals are blocked if the child may have handlers.
         let started = unsafe { parent.create(&child) }?;

@@ -11,7 +11,7 @@ use spawnfd_sys::{CloneOptions, Cloned, Errno, FreshFd, RawFd, abi, clone_child,
 
 use crate::action::{CapabilitySets, limit_capabilities};
 use crate::launch::{NewChild, Parent};
-use crate::report::{Failure, Outcome, Stage};
+use crate::report::{ChildStage, Failure, Outcome};
 
 /// A pid namespace that exists already. An intermediate process enters it and creates the child there.
 ///
@@ -32,7 +32,7 @@ impl Parent for Namespace {
 
     unsafe fn create(self, child: &NewChild<'_>) -> Result<Cloned, Errno> {
         let words = child.words;
-        words.report().store(Stage::Namespace.progress(), Ordering::Release);
+        words.report().store(ChildStage::Namespace.progress(), Ordering::Release);
         words.pid().store(0, Ordering::Release);
         // The intermediate process shares the caller's descriptor table, so the child's pidfd appears in that table.
         // No signal other than SIGKILL kills the intermediate process between clone and its report.
@@ -54,7 +54,7 @@ impl Parent for Namespace {
             // A signal may have killed the intermediate process before it stored the child's pid.
             let outcome = Outcome::of(words.report().load(Ordering::Acquire));
             if matches!(outcome, Outcome::Program { .. }) {
-                words.report().store(Stage::Namespace.progress(), Ordering::Release);
+                words.report().store(ChildStage::Namespace.progress(), Ordering::Release);
             }
             return Ok(outer);
         }
@@ -79,7 +79,7 @@ struct Intermediate<'a> {
 impl Intermediate<'_> {
     /// Reports a failure, and exits.
     fn fail(&self, errno: Errno) -> ! {
-        let failure = Failure { stage: Stage::Namespace, errno };
+        let failure = Failure { stage: ChildStage::Namespace, errno };
         self.child.words.report().store(failure.pack(), Ordering::Release);
         call::exit(127)
     }

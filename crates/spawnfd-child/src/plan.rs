@@ -8,13 +8,13 @@ use crate::action::Op;
 use crate::data::Data;
 use spawnfd_sys::abi;
 use spawnfd_sys::call::{self, FilterInstruction, SignalSet};
-use spawnfd_sys::{ArgBlock, Calls, Errno, RawFd};
+use spawnfd_sys::{ArgBlock, CallSet, Errno, RawFd};
 
 /// All work of one spawn in the child. The plan borrows or owns all its data except descriptors.
 #[derive(Debug)]
 pub struct Plan<'a> {
     /// The system calls for which a seccomp filter kills the calling process. The child makes none of them.
-    pub killed: Calls,
+    pub killed_calls: CallSet,
     /// The sources: the caller's descriptors to which steps and program refer by index. There are at most
     /// [`MAX_SOURCES`](crate::MAX_SOURCES).
     pub sources: Cow<'a, [RawFd]>,
@@ -173,8 +173,8 @@ impl Identity {
     ///
     /// # Errors
     /// The errors of stat(2).
-    pub fn of(killed: Calls, dir: RawFd, path: &CStr) -> Result<Identity, Errno> {
-        let stat = match call::statx(killed, dir, path) {
+    pub fn of(killed_calls: CallSet, dir: RawFd, path: &CStr) -> Result<Identity, Errno> {
+        let stat = match call::statx(killed_calls, dir, path) {
             Err(Errno::ENOSYS | Errno::EPERM) => return call::stat(dir, path).map(|stat| Identity::of_stat(&stat)),
             stat => stat?,
         };
@@ -219,7 +219,7 @@ impl Identity {
 }
 
 /// Whether a PATH search would execute `path`: a regular file that the effective ids may execute.
-pub fn is_candidate(killed: Calls, path: &CStr) -> bool {
-    call::may_execute(killed, path).is_ok()
-        && Identity::of(killed, abi::AT_FDCWD, path).is_ok_and(|file| file.is_regular())
+pub fn is_candidate(killed_calls: CallSet, path: &CStr) -> bool {
+    call::may_execute(killed_calls, path).is_ok()
+        && Identity::of(killed_calls, abi::AT_FDCWD, path).is_ok_and(|file| file.is_regular())
 }

@@ -13,7 +13,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, CLOSE_RANGE_UNSHARE, SignalSet};
-use spawnfd_sys::{Calls, CloneOptions, Errno, RawFd, SharedWords, Stack, abi, clone_child_by_pid, wait_pid};
+use spawnfd_sys::{CallSet, CloneOptions, Errno, RawFd, SharedWords, Stack, abi, clone_child_by_pid, wait_pid};
 
 use crate::child::reset_signals;
 use crate::descriptors::{close_from, move_to};
@@ -228,7 +228,7 @@ unsafe extern "C" fn enter(start: *const ()) -> ! {
 
 /// Gives the child a table of its own, without the descriptors from `cut` on if the kernel can omit them.
 fn leave_table(cut: RawFd) -> Result<(), Errno> {
-    match call::close_range(Calls::NONE, cut as u32, u32::MAX, CLOSE_RANGE_UNSHARE) {
+    match call::close_range(CallSet::NONE, cut as u32, u32::MAX, CLOSE_RANGE_UNSHARE) {
         Ok(_) => Ok(()),
         // Linux before 5.9, or a seccomp filter.
         Err(_) => call::unshare_descriptors().map(drop),

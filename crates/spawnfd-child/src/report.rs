@@ -5,7 +5,7 @@ use spawnfd_sys::Errno;
 
 /// The stage in which a child failed or was killed before exec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stage {
+pub enum ChildStage {
     /// The child sets up its descriptor table and the sources in it.
     Descriptors,
     /// The child performs the step with this index.
@@ -32,7 +32,7 @@ pub enum Stage {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// The failed stage.
-    pub stage: Stage,
+    pub stage: ChildStage,
     /// The errno of the call that failed.
     pub errno: Errno,
 }
@@ -56,7 +56,7 @@ pub enum Outcome {
     /// The child failed and exited.
     Failed(Failure),
     /// A signal killed the child in this stage, before exec.
-    Killed(Stage),
+    Killed(ChildStage),
 }
 
 impl Outcome {
@@ -64,7 +64,7 @@ impl Outcome {
     pub fn of(word: u64) -> Outcome {
         match word {
             EXEC | EXEC_RENEWED => Outcome::Program { renewed: word == EXEC_RENEWED },
-            PENDING => Outcome::Killed(Stage::Descriptors),
+            PENDING => Outcome::Killed(ChildStage::Descriptors),
             word if is_pending(word) => Outcome::Killed(Failure::unpack(word & !PENDING).stage),
             word => Outcome::Failed(Failure::unpack(word)),
         }
@@ -76,7 +76,7 @@ pub(crate) fn is_pending(word: u64) -> bool {
     word & PENDING != 0
 }
 
-impl Stage {
+impl ChildStage {
     /// The value of the report word of a child that is about to begin this stage.
     pub(crate) fn progress(self) -> u64 {
         PENDING | self.pack()
@@ -84,15 +84,15 @@ impl Stage {
 
     fn pack(self) -> u64 {
         let (stage, index) = match self {
-            Stage::Descriptors => (1, 0),
-            Stage::Action(index) => (2, index),
-            Stage::Signals => (3, 0),
-            Stage::Check(index) => (4, index),
-            Stage::Filter => (5, 0),
-            Stage::Exec => (6, 0),
-            Stage::Namespace => (7, 0),
-            Stage::Subreaper => (9, 0),
-            Stage::Closing => (8, 0),
+            ChildStage::Descriptors => (1, 0),
+            ChildStage::Action(index) => (2, index),
+            ChildStage::Signals => (3, 0),
+            ChildStage::Check(index) => (4, index),
+            ChildStage::Filter => (5, 0),
+            ChildStage::Exec => (6, 0),
+            ChildStage::Namespace => (7, 0),
+            ChildStage::Subreaper => (9, 0),
+            ChildStage::Closing => (8, 0),
         };
         stage << 48 | u64::from(index) << 32
     }
@@ -106,15 +106,15 @@ impl Failure {
     fn unpack(word: u64) -> Failure {
         let index = (word >> 32) as u16;
         let stage = match word >> 48 {
-            1 => Stage::Descriptors,
-            2 => Stage::Action(index),
-            3 => Stage::Signals,
-            4 => Stage::Check(index),
-            5 => Stage::Filter,
-            7 => Stage::Namespace,
-            9 => Stage::Subreaper,
-            8 => Stage::Closing,
-            _ => Stage::Exec,
+            1 => ChildStage::Descriptors,
+            2 => ChildStage::Action(index),
+            3 => ChildStage::Signals,
+            4 => ChildStage::Check(index),
+            5 => ChildStage::Filter,
+            7 => ChildStage::Namespace,
+            9 => ChildStage::Subreaper,
+            8 => ChildStage::Closing,
+            _ => ChildStage::Exec,
         };
         Failure { stage, errno: Errno::from_raw(word as u32 as i32) }
     }
@@ -127,16 +127,16 @@ mod tests {
     #[test]
     fn packing_is_lossless_and_never_means_success() {
         let stages = [
-            Stage::Descriptors,
-            Stage::Action(0),
-            Stage::Action(u16::MAX),
-            Stage::Signals,
-            Stage::Check(7),
-            Stage::Filter,
-            Stage::Exec,
-            Stage::Namespace,
-            Stage::Subreaper,
-            Stage::Closing,
+            ChildStage::Descriptors,
+            ChildStage::Action(0),
+            ChildStage::Action(u16::MAX),
+            ChildStage::Signals,
+            ChildStage::Check(7),
+            ChildStage::Filter,
+            ChildStage::Exec,
+            ChildStage::Namespace,
+            ChildStage::Subreaper,
+            ChildStage::Closing,
         ];
         for stage in stages {
             assert_eq!(Outcome::of(stage.progress()), Outcome::Killed(stage));

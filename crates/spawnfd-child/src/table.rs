@@ -2,7 +2,7 @@
 //! Gives the child a descriptor table of its own that contains the sources.
 
 use spawnfd_sys::call::{self, CLOSE_RANGE_UNSHARE};
-use spawnfd_sys::{Calls, Errno, RawFd, receive_descriptors};
+use spawnfd_sys::{CallSet, Errno, RawFd, receive_descriptors};
 
 use crate::MAX_SOURCES;
 use crate::descriptors::Sources;
@@ -11,14 +11,14 @@ use crate::plan::{Plan, Table};
 /// Leaves the caller's table if the child shares it, and moves all sources above the numbers that steps use.
 #[inline]
 pub(crate) fn own_table(table: Table, plan: &Plan<'_>) -> Result<Sources, Errno> {
-    let (highest, above, killed) = (plan.highest, plan.above, plan.killed);
-    let mut sources = Sources { fds: [-1; MAX_SOURCES], highest, above, killed };
+    let (highest, above, killed_calls) = (plan.highest, plan.above, plan.killed_calls);
+    let mut sources = Sources { fds: [-1; MAX_SOURCES], highest, above, killed_calls };
     let Some(fds) = sources.fds.get_mut(..plan.sources.len()) else {
         return Err(Errno::EINVAL);
     };
     let cut = match table {
         Table::Passed { socket, identity, tag } => {
-            call::close_range(plan.killed, socket as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            call::close_range(plan.killed_calls, socket as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
                 check_identity(socket, identity)?;
                 if receive_descriptors(socket, fds)? != tag {
@@ -28,7 +28,7 @@ pub(crate) fn own_table(table: Table, plan: &Plan<'_>) -> Result<Sources, Errno>
             socket
         }
         Table::Fetched { pidfd: Some((pidfd, identity)), .. } => {
-            call::close_range(plan.killed, pidfd as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            call::close_range(plan.killed_calls, pidfd as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
                 check_identity(pidfd, identity)?;
                 copy_by_pidfd_getfd(plan, pidfd, fds)?;
@@ -36,16 +36,16 @@ pub(crate) fn own_table(table: Table, plan: &Plan<'_>) -> Result<Sources, Errno>
             pidfd
         }
         Table::Fetched { pidfd: None, thread } => {
-            call::close_range(plan.killed, 3, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            call::close_range(plan.killed_calls, 3, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
-                let pidfd = call::pidfd_open_thread(plan.killed, thread)?;
+                let pidfd = call::pidfd_open_thread(plan.killed_calls, thread)?;
                 copy_by_pidfd_getfd(plan, pidfd, fds)?;
                 call::close(pidfd)?;
             }
             2
         }
         Table::Trimmed { above } => {
-            call::close_range(plan.killed, above as u32, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            call::close_range(plan.killed_calls, above as u32, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             copy(&plan.sources, fds);
             above - 1
         }
@@ -65,7 +65,7 @@ pub(crate) fn own_table(table: Table, plan: &Plan<'_>) -> Result<Sources, Errno>
         sources.highest = sources.highest.max(*fd);
     }
     if matches!(table, Table::Copied) && plan.keep.is_some() && plan.may_block_forever() {
-        close_all_but(plan.killed, fds);
+        close_all_but(plan.killed_calls, fds);
     }
     Ok(sources)
 }
@@ -75,13 +75,13 @@ pub(crate) fn own_table(table: Table, plan: &Plan<'_>) -> Result<Sources, Errno>
 ///
 /// Without close_range these descriptors stay open until exec.
 #[cold]
-fn close_all_but(killed: Calls, fds: &[RawFd]) {
+fn close_all_but(killed_calls: CallSet, fds: &[RawFd]) {
     let mut first = 3;
     loop {
         let next = fds.iter().copied().filter(|&fd| fd >= first).min();
         let last = next.map_or(u32::MAX, |fd| (fd as u32).wrapping_sub(1));
         if first as u32 <= last {
-            let _ = call::close_range(killed, first as u32, last, 0);
+            let _ = call::close_range(killed_calls, first as u32, last, 0);
         }
         match next {
             Some(fd) => first = fd.wrapping_add(1),
@@ -106,7 +106,7 @@ fn check_identity(fd: RawFd, identity: (u64, u64)) -> Result<(), Errno> {
 /// Copies the caller's descriptors through a pidfd of the calling thread. That thread sleeps.
 fn copy_by_pidfd_getfd(plan: &Plan<'_>, pidfd: RawFd, fds: &mut [RawFd]) -> Result<(), Errno> {
     for (fd, &source) in fds.iter_mut().zip(&*plan.sources) {
-        *fd = call::pidfd_getfd(plan.killed, pidfd, source)?;
+        *fd = call::pidfd_getfd(plan.killed_calls, pidfd, source)?;
     }
     Ok(())
 }

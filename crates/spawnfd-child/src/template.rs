@@ -11,7 +11,7 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::AtomicU32;
 
 use spawnfd_sys::call::{self, CLOSE_RANGE_UNSHARE, SignalSet};
-use spawnfd_sys::{Call, Calls, CloneOptions, Errno, RawFd, Stack, abi, clone_child_by_pid};
+use spawnfd_sys::{Call, CallSet, CloneOptions, Errno, RawFd, Stack, abi, clone_child_by_pid};
 
 use crate::Identity;
 use crate::child::reset_signals;
@@ -67,7 +67,7 @@ pub struct TemplateProgram<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct TemplateSpawn<'a> {
     /// The calls for which the calling thread's seccomp filter kills the process.
-    pub killed: Calls,
+    pub killed_calls: CallSet,
     /// The actions, in order.
     pub actions: &'a [TemplateAction<'a>],
     /// Whether the program inherits the descriptors above 2 that are not close-on-exec.
@@ -94,7 +94,7 @@ struct Start<'a> {
 pub unsafe fn spawn_template(stack: &mut Stack, spawn: &TemplateSpawn<'_>, pidfd: &AtomicU32) -> Result<i32, Errno> {
     let mut options = CloneOptions {
         share_memory: true,
-        clone3: !spawn.killed.contains(Call::Clone3),
+        clone3: !spawn.killed_calls.contains(Call::Clone3),
         exit_signal: abi::SIGCHLD,
         ..CloneOptions::default()
     };
@@ -136,7 +136,7 @@ fn prepare(start: &Start<'_>) -> Result<(), Errno> {
         perform(action, spawn, &mut mask)?;
     }
     if !spawn.inherit_descriptors {
-        keep_only(spawn.killed, &[spawn.program.file], u32::MAX, true)?;
+        keep_only(spawn.killed_calls, &[spawn.program.file], u32::MAX, true)?;
     }
     call::set_signal_mask(mask).map(drop)
 }
@@ -158,14 +158,14 @@ fn perform(action: &TemplateAction<'_>, spawn: &TemplateSpawn<'_>, mask: &mut Si
         }
         TemplateAction::Open { dir, fd, file } => {
             let (path, how) = file?;
-            let opened = open(spawn.killed, dir, path, &how)?;
+            let opened = open(spawn.killed_calls, dir, path, &how)?;
             if opened != fd {
                 call::dup3(opened, fd, how.flags as u32 & abi::O_CLOEXEC)?;
                 call::close(opened)?;
             }
         }
         TemplateAction::CloseRange { first, last, flags } => {
-            close_range(spawn.killed, spawn.program.file as u32, first, last, flags)?;
+            close_range(spawn.killed_calls, spawn.program.file as u32, first, last, flags)?;
         }
         TemplateAction::SignalMask(set) => *mask = set? & !FIXED_SIGNALS,
         TemplateAction::DefaultSignals(set) => {
@@ -184,14 +184,14 @@ fn check_open(fd: RawFd) -> Result<(), Errno> {
 }
 
 /// Performs close_range(2), except on the executable's descriptor.
-fn close_range(killed: Calls, kept: u32, first: u32, last: u32, flags: u32) -> Result<(), Errno> {
+fn close_range(killed_calls: CallSet, kept: u32, first: u32, last: u32, flags: u32) -> Result<(), Errno> {
     // The child has its own table, so CLOSE_RANGE_UNSHARE has no effect.
     if flags & !CLOSE_RANGE_UNSHARE == CLOSE_RANGE_CLOEXEC {
-        return close_at_exec(killed, first, last);
+        return close_at_exec(killed_calls, first, last);
     }
     for (first, last) in [(first, last.min(kept.saturating_sub(1))), (first.max(kept.saturating_add(1)), last)] {
         if first <= last {
-            close_now(killed, first, last)?;
+            close_now(killed_calls, first, last)?;
         }
     }
     Ok(())
@@ -204,13 +204,13 @@ fn close_range(killed: Calls, kept: u32, first: u32, last: u32, flags: u32) -> R
 unsafe fn execute(spawn: &TemplateSpawn<'_>) -> Errno {
     let TemplateProgram { file, path, identity, argv, envp } = spawn.program;
     // SAFETY: the caller guarantees the arguments.
-    match unsafe { call::execve_descriptor(spawn.killed, file, argv, envp) } {
+    match unsafe { call::execve_descriptor(spawn.killed_calls, file, argv, envp) } {
         // ENOENT: the file is a script. Its interpreter could not open a descriptor that is close-on-exec.
         // The other errors: a filter refuses execveat.
         Errno::ENOENT | Errno::ENOSYS | Errno::EPERM => {}
         errno => return errno,
     }
-    match Identity::of(spawn.killed, abi::AT_FDCWD, path) {
+    match Identity::of(spawn.killed_calls, abi::AT_FDCWD, path) {
         // SAFETY: the caller guarantees the arguments.
         Ok(now) if now == identity => unsafe { call::execve(path, argv, envp) },
         Ok(_) => Errno::ESTALE,

@@ -6,7 +6,7 @@ use clap::{Arg, CommandFactory};
 
 use crate::cli::Cli;
 use crate::failure::{FAILED, Failure, print};
-use crate::run::Report;
+use crate::run::RunReport;
 
 /// Prints clap's help unchanged, and an error as one line, or as JSON if `run` has --json. Returns the exit code.
 pub fn report(error: &clap::Error) -> u8 {
@@ -28,7 +28,7 @@ pub fn report(error: &clap::Error) -> u8 {
                 .unwrap_or_else(|| Failure { flag: argument(error), ..Failure::new(one_line(&error.to_string())) });
             let flags = flags_of_run();
             let has = |name: &str| flags.iter().any(|flag| flag.get_long() == Some(name));
-            let report = Report { time: false, json: has("json"), has_output: has("capture") && !has("stream") };
+            let report = RunReport { time: false, json: has("json"), has_output: has("capture") && !has("stream") };
             if !report.json || report.failure(&failure).is_err() {
                 failure.print();
             }

@@ -58,7 +58,7 @@ enum ParkMode {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct WarmReport {
     /// As in the results of runs.
     started: String,
     saves_seconds: f64,
@@ -97,7 +97,7 @@ impl Explain {
 }
 
 fn json(explanation: &Explanation, memory: Option<u64>) -> Result<String, Failure> {
-    let report = Report {
+    let report = WarmReport {
         started: explanation.started.name().into_owned(),
         saves_seconds: explanation.saves.as_secs_f64(),
         memory_bytes: memory,

@@ -9,7 +9,7 @@
 //! With the argument `init`, the helper is the first process of a tree's pid namespace (`init.rs`). Then descriptor 1 is
 //! an eventfd, and stays open. With the argument `reap`, the helper is the parent of a tree's program (`reap.rs`). Then
 //! descriptors 1 and 2 are a socket of the owner, and descriptors 0 and 1 stay open. With the argument `hold`, the helper
-//! is the parent of a session's shell in a sandbox (`hold.rs`), and a sandbox command starts it, not the owner.
+//! is the parent of a session's shell in a sandbox (`broker.rs`), and a sandbox command starts it, not the owner.
 //! With the argument `foreground`, a session's shell starts the helper, with the session's terminal as descriptor 0. The
 //! helper makes the shell's process group the foreground group of the terminal.
 #![no_std]
@@ -21,7 +21,7 @@ extern crate alloc;
 mod cgroup;
 mod descendants;
 mod heap;
-mod hold;
+mod broker;
 mod init;
 mod members;
 mod process;
@@ -70,8 +70,8 @@ unsafe extern "C" fn main(arguments: *const usize) -> ! {
     };
     let role = words.iter().nth(1).and_then(|role| role.to_bytes().first().copied());
     if role == Some(b'h') {
-        sys::set_name(c"spawnfd-holder");
-        hold::run(&words.skip(2), environment);
+        sys::set_name(c"spawnfd-broker");
+        broker::run(&words.skip(2), environment);
     }
     if role == Some(b'f') {
         // A process of a background group gets SIGTTOU for this call, unless it blocks the signal.

@@ -21,9 +21,9 @@ extern crate alloc;
 
 mod syscall;
 
+pub mod broker;
 pub mod cgroup;
 pub mod descendants;
-pub mod hold;
 pub mod members;
 pub mod process;
 pub mod sys;

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::call::{FilterInstruction, SignalSet};
 use crate::spawn_abi::*;
-use crate::{ArgBlock, Call, Calls, Errno, RawFd, abi, arch};
+use crate::{ArgBlock, Call, CallSet, Errno, RawFd, abi, arch};
 
 const PIDFD_CONFIG: u32 = 474;
 const PIDFD_SPAWN_RUN: u32 = 475;
@@ -180,9 +180,9 @@ impl Builder {
     ///
     /// # Errors
     /// EINVAL: the kernel has no builders. ENOSYS, EPERM: a filter refused the call. EMFILE, ENFILE, ENOMEM.
-    pub fn open(killed: Calls) -> Result<Builder, Errno> {
-        killed.refuse(Call::PidfdOpen)?;
-        killed.refuse(Call::Builder)?;
+    pub fn open(killed_calls: CallSet) -> Result<Builder, Errno> {
+        killed_calls.refuse(Call::PidfdOpen)?;
+        killed_calls.refuse(Call::Builder)?;
         // SAFETY: the arguments are numbers, not addresses.
         let fd = Errno::check(unsafe { arch::syscall(abi::__NR_pidfd_open, [0, PIDFD_EMPTY as usize, 0, 0, 0, 0]) })?;
         // SAFETY: the kernel has just opened the descriptor for this call, so it has no other owner.
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn an_unpatched_kernel_refuses_a_builder() {
-        match Builder::open(Calls::NONE) {
+        match Builder::open(CallSet::NONE) {
             Ok(_) => {}
             Err(errno) => assert!([Errno::EINVAL, Errno::ENOSYS, Errno::EPERM].contains(&errno), "{errno:?}"),
         }

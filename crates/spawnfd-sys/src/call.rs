@@ -10,7 +10,7 @@ use core::sync::atomic::AtomicU32;
 
 use linux_raw_sys::general as abi;
 
-use crate::calls::{Call, Calls};
+use crate::calls::{Call, CallSet};
 use crate::errno::Errno;
 use crate::{RawFd, arch};
 
@@ -93,8 +93,8 @@ pub fn close(fd: RawFd) -> Result<usize, Errno> {
 ///
 /// Flag 2 (CLOSE_RANGE_UNSHARE) first gives the task a copy of the table, without these descriptors. Flag 4
 /// (CLOSE_RANGE_CLOEXEC, Linux 5.11) sets close-on-exec instead of closing.
-pub fn close_range(killed: Calls, first: u32, last: u32, flags: u32) -> Result<usize, Errno> {
-    killed.refuse(Call::CloseRange)?;
+pub fn close_range(killed_calls: CallSet, first: u32, last: u32, flags: u32) -> Result<usize, Errno> {
+    killed_calls.refuse(Call::CloseRange)?;
     enter!(__NR_close_range, first, last, flags)
 }
 
@@ -144,11 +144,11 @@ pub fn position(fd: RawFd) -> Result<u64, Errno> {
 ///
 /// # Errors
 /// The errno of kcmp, on an older kernel whose filter blocks kcmp. EBADF.
-pub fn is_same_file(killed: Calls, one: RawFd, other: RawFd) -> Result<bool, Errno> {
+pub fn is_same_file(killed_calls: CallSet, one: RawFd, other: RawFd) -> Result<bool, Errno> {
     const KCMP_FILE: u32 = 0;
     match enter!(__NR_fcntl, one, abi::F_DUPFD_QUERY, other) {
         Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) => {
-            killed.refuse(Call::Kcmp)?;
+            killed_calls.refuse(Call::Kcmp)?;
             let own = getpid()?;
             enter!(__NR_kcmp, own, own, KCMP_FILE, one, other).map(|order| order == 0)
         }
@@ -181,8 +181,8 @@ fn fstat(fd: RawFd) -> Result<abi::stat, Errno> {
 }
 
 /// Opens a file below `dir` (AT_FDCWD: the working directory) as openat2 does. Linux 5.6.
-pub fn openat2(killed: Calls, dir: RawFd, path: &CStr, how: &abi::open_how) -> Result<RawFd, Errno> {
-    killed.refuse(Call::Openat2)?;
+pub fn openat2(killed_calls: CallSet, dir: RawFd, path: &CStr, how: &abi::open_how) -> Result<RawFd, Errno> {
+    killed_calls.refuse(Call::Openat2)?;
     enter!(__NR_openat2, dir, path, core::ptr::from_ref(how), size_of::<abi::open_how>()).map(|fd| fd as RawFd)
 }
 
@@ -202,8 +202,8 @@ pub fn getdents(fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
 }
 
 /// The attributes of the file that `path` names, following symbolic links. An empty path names `dir` itself.
-pub fn statx(killed: Calls, dir: RawFd, path: &CStr) -> Result<abi::statx, Errno> {
-    killed.refuse(Call::Statx)?;
+pub fn statx(killed_calls: CallSet, dir: RawFd, path: &CStr) -> Result<abi::statx, Errno> {
+    killed_calls.refuse(Call::Statx)?;
     let mut stat = core::mem::MaybeUninit::<abi::statx>::zeroed();
     let flags = if path.is_empty() { abi::AT_EMPTY_PATH } else { 0 };
     enter!(__NR_statx, dir, path, flags, abi::STATX_BASIC_STATS, stat.as_mut_ptr())?;
@@ -223,17 +223,17 @@ pub fn stat(dir: RawFd, path: &CStr) -> Result<abi::stat, Errno> {
 /// Checks that the effective ids may execute (or search) `path`.
 ///
 /// Uses faccessat2 (Linux 5.8). If the call is missing or blocked, checks the real ids instead.
-pub fn may_execute(killed: Calls, path: &CStr) -> Result<usize, Errno> {
-    may_access(killed, path, abi::X_OK)
+pub fn may_execute(killed_calls: CallSet, path: &CStr) -> Result<usize, Errno> {
+    may_access(killed_calls, path, abi::X_OK)
 }
 
 /// Checks that the effective ids may write to `path`, with the same fallback as `may_execute`.
-pub fn may_write(killed: Calls, path: &CStr) -> Result<usize, Errno> {
-    may_access(killed, path, abi::W_OK)
+pub fn may_write(killed_calls: CallSet, path: &CStr) -> Result<usize, Errno> {
+    may_access(killed_calls, path, abi::W_OK)
 }
 
-fn may_access(killed: Calls, path: &CStr, mode: u32) -> Result<usize, Errno> {
-    let permitted = killed.refuse(Call::Faccessat2);
+fn may_access(killed_calls: CallSet, path: &CStr, mode: u32) -> Result<usize, Errno> {
+    let permitted = killed_calls.refuse(Call::Faccessat2);
     match permitted.and_then(|()| enter!(__NR_faccessat2, abi::AT_FDCWD, path, mode, abi::AT_EACCESS)) {
         Err(Errno::ENOSYS | Errno::EPERM) => enter!(__NR_faccessat, abi::AT_FDCWD, path, mode),
         answer => answer,
@@ -360,21 +360,21 @@ pub fn kill(pid: i32, signal: u32) -> Result<usize, Errno> {
 }
 
 /// Sends a signal to the process behind a pidfd. Linux 5.1.
-pub fn pidfd_send_signal(killed: Calls, pidfd: RawFd, signal: i32) -> Result<usize, Errno> {
-    killed.refuse(Call::PidfdSendSignal)?;
+pub fn pidfd_send_signal(killed_calls: CallSet, pidfd: RawFd, signal: i32) -> Result<usize, Errno> {
+    killed_calls.refuse(Call::PidfdSendSignal)?;
     enter!(__NR_pidfd_send_signal, pidfd, signal, core::ptr::null::<u8>(), 0u32)
 }
 
 /// A pidfd of one thread (PIDFD_THREAD), close-on-exec. Linux 6.9.
-pub fn pidfd_open_thread(killed: Calls, thread: i32) -> Result<RawFd, Errno> {
-    killed.refuse(Call::PidfdOpen)?;
+pub fn pidfd_open_thread(killed_calls: CallSet, thread: i32) -> Result<RawFd, Errno> {
+    killed_calls.refuse(Call::PidfdOpen)?;
     enter!(__NR_pidfd_open, thread, abi::O_EXCL).map(|fd| fd as RawFd)
 }
 
 /// Copies descriptor `fd` of the task behind a pidfd, close-on-exec. Linux 5.6. Requires the right to ptrace the
 /// task.
-pub fn pidfd_getfd(killed: Calls, pidfd: RawFd, fd: RawFd) -> Result<RawFd, Errno> {
-    killed.refuse(Call::PidfdGetfd)?;
+pub fn pidfd_getfd(killed_calls: CallSet, pidfd: RawFd, fd: RawFd) -> Result<RawFd, Errno> {
+    killed_calls.refuse(Call::PidfdGetfd)?;
     enter!(__NR_pidfd_getfd, pidfd, fd, 0u32).map(|fd| fd as RawFd)
 }
 
@@ -543,12 +543,12 @@ pub unsafe fn execve(path: &CStr, argv: *const *const c_char, envp: *const *cons
 /// # Safety
 /// The requirements of [`execve`].
 pub unsafe fn execve_descriptor(
-    killed: Calls,
+    killed_calls: CallSet,
     fd: RawFd,
     argv: *const *const c_char,
     envp: *const *const c_char,
 ) -> Errno {
-    let permitted = killed.refuse(Call::Execveat);
+    let permitted = killed_calls.refuse(Call::Execveat);
     failure(permitted.and_then(|()| enter!(__NR_execveat, fd, c"", argv, envp, abi::AT_EMPTY_PATH)))
 }
 
@@ -570,10 +570,10 @@ pub fn ids() -> [u32; 6] {
 
 /// The file system ids: first the user id, then the group id.
 #[doc(alias("setfsuid", "setfsgid"))]
-pub fn file_ids(killed: Calls) -> [u32; 2] {
+pub fn file_ids(killed_calls: CallSet) -> [u32; 2] {
     // An invalid id changes nothing, and the calls return the current id.
     let unchanged = |answer: Result<usize, Errno>| answer.map_or(u32::MAX, |id| id as u32);
-    let permitted = killed.refuse(Call::FileIds);
+    let permitted = killed_calls.refuse(Call::FileIds);
     [
         unchanged(permitted.and_then(|()| enter!(__NR_setfsuid, u32::MAX))),
         unchanged(permitted.and_then(|()| enter!(__NR_setfsgid, u32::MAX))),

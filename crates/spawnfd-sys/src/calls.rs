@@ -77,26 +77,26 @@ calls! {
 
 /// A set of system calls for which a filter may kill the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Calls(u32);
+pub struct CallSet(u32);
 
 const _: () = assert!(Call::ALL.len() <= u32::BITS as usize);
 
-impl Calls {
+impl CallSet {
     /// The empty set.
-    pub const NONE: Calls = Calls(0);
+    pub const NONE: CallSet = CallSet(0);
     /// Every call of [`Call::ALL`].
-    pub const ALL: Calls = Calls((1 << Call::ALL.len()) - 1);
+    pub const ALL: CallSet = CallSet((1 << Call::ALL.len()) - 1);
 
     /// Returns the set with a call added.
     #[must_use]
-    pub const fn with(self, call: Call) -> Calls {
-        Calls(self.0 | 1 << call as u32)
+    pub const fn with(self, call: Call) -> CallSet {
+        CallSet(self.0 | 1 << call as u32)
     }
 
     /// Returns the set with a call removed.
     #[must_use]
-    pub const fn without(self, call: Call) -> Calls {
-        Calls(self.0 & !(1 << call as u32))
+    pub const fn without(self, call: Call) -> CallSet {
+        CallSet(self.0 & !(1 << call as u32))
     }
 
     /// Whether the set has a call.
@@ -123,8 +123,8 @@ mod tests {
     fn each_call_has_a_bit() {
         for (bit, &call) in Call::ALL.iter().enumerate() {
             assert_eq!(call as usize, bit);
-            assert_eq!(Calls::NONE.with(call).refuse(call), Err(Errno::EPERM));
-            assert_eq!(Calls::ALL.without(call).refuse(call), Ok(()));
+            assert_eq!(CallSet::NONE.with(call).refuse(call), Err(Errno::EPERM));
+            assert_eq!(CallSet::ALL.without(call).refuse(call), Ok(()));
         }
     }
 

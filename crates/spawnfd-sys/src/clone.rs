@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::abi;
 use crate::arch::{self, Entry};
-use crate::calls::{Call, Calls};
+use crate::calls::{Call, CallSet};
 use crate::errno::Errno;
 use crate::memory::Stack;
 use crate::{RawFd, call};
@@ -208,6 +208,6 @@ pub unsafe fn clone_child_by_pid(
 /// Whether this kernel, and a seccomp filter of the thread, permits clone3.
 ///
 /// Calls clone3 with a size of 0: a kernel that has the call returns EINVAL and creates no process.
-pub fn has_clone3(killed: Calls) -> bool {
-    !killed.contains(Call::Clone3) && call::probe(abi::__NR_clone3) == Errno::EINVAL
+pub fn has_clone3(killed_calls: CallSet) -> bool {
+    !killed_calls.contains(Call::Clone3) && call::probe(abi::__NR_clone3) == Errno::EINVAL
 }

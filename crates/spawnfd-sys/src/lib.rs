@@ -30,7 +30,7 @@ pub use arch::Entry;
 pub use args::{ArgBlock, ArgBuilder};
 #[cfg(feature = "std")]
 pub use builder::{Action as BuilderAction, ActionArg, Actions as BuilderActions, Builder, FailedAt, Given};
-pub use calls::{Call, Calls};
+pub use calls::{Call, CallSet};
 pub use clone::{CloneOptions, Cloned, FreshFd, clone_child, clone_child_by_pid, clone_child_into, has_clone3};
 pub use errno::Errno;
 pub use memory::{SharedWords, Stack, fork_generation, process_secret};

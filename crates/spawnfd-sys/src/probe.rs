@@ -4,7 +4,7 @@
 use linux_raw_sys::general as abi;
 use linux_raw_sys::net as abi_net;
 
-use crate::calls::{Call, Calls};
+use crate::calls::{Call, CallSet};
 use crate::errno::Errno;
 use crate::{arch, call};
 
@@ -64,7 +64,7 @@ impl Call {
             // The arguments are those of `call::persona`, which changes nothing.
             Call::Personality => (abi::__NR_personality, [u32::MAX as usize, 0, 0, 0, 0, 0]),
             Call::FileIds => {
-                let _ = call::file_ids(Calls::NONE);
+                let _ = call::file_ids(CallSet::NONE);
                 return;
             }
             Call::Builder => {

@@ -152,7 +152,7 @@ pub mod internal {
     pub use crate::env::NONINTERACTIVE;
     pub use crate::error::message::os_text;
     pub use crate::host::descriptors::CheckedFd;
-    pub use crate::host::features::killed as killed_calls;
+    pub use crate::host::features::killed_calls;
     pub use crate::host::memfd::{create as create_memfd, seal as seal_memfd};
     pub use crate::host::per_process::PerProcess;
     pub use crate::host::thread::SleepLengths;
@@ -163,7 +163,7 @@ pub mod internal {
     #[cfg(feature = "serde")]
     pub use crate::job::stored::Stored;
     pub use crate::session::side::{SavedState, SideState};
-    pub use spawnfd_sys::{Call, Calls, call, kept_status};
+    pub use spawnfd_sys::{Call, CallSet, call, kept_status};
 
     /// Lets `/bin/sh` run the program's file if the kernel does not know its format (ENOEXEC), as execvp(3) does.
     pub fn fall_back_to_shell(command: &mut crate::Command<'_>) {

@@ -41,16 +41,16 @@ impl Random {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Start {
     Clone,
-    Detached,
-    OwnMemory,
+    Asynchronous,
+    SeparateMm,
     ByDescriptor,
     Warm(Mode, bool),
 }
 
 pub const STARTS: [Start; 8] = [
     Start::Clone,
-    Start::Detached,
-    Start::OwnMemory,
+    Start::Asynchronous,
+    Start::SeparateMm,
     Start::ByDescriptor,
     Start::Warm(Mode::Reserve, false),
     Start::Warm(Mode::Fork, false),
@@ -73,8 +73,8 @@ impl Start {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         match self {
             Start::Clone | Start::ByDescriptor => {}
-            Start::Detached => drop(command.wait_for_exec(false)),
-            Start::OwnMemory => drop(command.group_ids(u32::MAX, u32::MAX, u32::MAX)),
+            Start::Asynchronous => drop(command.wait_for_exec(false)),
+            Start::SeparateMm => drop(command.group_ids(u32::MAX, u32::MAX, u32::MAX)),
             Start::Warm(mode, any) => {
                 let known = shared.iter().position(|(start, _)| *start == self);
                 let place = match known {

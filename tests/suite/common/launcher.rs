@@ -46,17 +46,17 @@ macro_rules! launchers {
             refused: &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)]
         }
         /// clone3 without CLONE_VM. The library uses it because the command sets group ids, to their present values.
-        own_memory OwnMemory [- steps - -] { own_memory: true }
+        separate_mm SeparateMm [- steps - -] { separate_mm: true }
         /// clone without CLONE_VM.
-        own_memory_clone OwnMemoryClone [- steps - -] {
-            own_memory: true, refused: &[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)]
+        separate_mm_by_clone SeparateMmClone [- steps - -] {
+            separate_mm: true, refused: &[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)]
         }
         /// The child executes the template's open descriptor by execveat.
         by_descriptor ByDescriptor [- - - exec] { by_descriptor: true }
-        /// A detached spawn by clone3 with `ScmRights`: the caller does not wait for the child's exec.
-        detached Detached [- steps - -] { detached: true }
-        /// A detached spawn by clone.
-        detached_clone DetachedClone [- - - exec] { detached: true, refused: NO_CLONE3 }
+        /// An asynchronous spawn by clone3 with `ScmRights`: the caller does not wait for the child's exec.
+        asynchronous Asynchronous [- steps - -] { asynchronous: true }
+        /// An asynchronous spawn by clone.
+        asynchronous_clone AsynchronousClone [- - - exec] { asynchronous: true, refused: NO_CLONE3 }
         /// A process that was parked for this program.
         reserve Reserve [- steps authority -] { parks: Some(Parks::Program(Mode::Reserve)) }
         /// A process that was parked for this program by clone.
@@ -87,9 +87,9 @@ struct Properties {
     /// The parked processes from which this launcher starts programs.
     parks: Option<Parks>,
     /// Whether the command has an action that needs a child with memory of its own.
-    own_memory: bool,
+    separate_mm: bool,
     by_descriptor: bool,
-    detached: bool,
+    asynchronous: bool,
     subreaper: bool,
 }
 
@@ -106,9 +106,9 @@ const PLAIN: Properties = Properties {
     refused: &[],
     kernel: false,
     parks: None,
-    own_memory: false,
+    separate_mm: false,
     by_descriptor: false,
-    detached: false,
+    asynchronous: false,
     subreaper: false,
 };
 const NO_CLONE3: &[(&str, i32)] = &[("clone3", libc::ENOSYS)];
@@ -158,7 +158,7 @@ impl Launcher {
             confine::deny(&refused).expect("confined");
         }
         self.drop_parked();
-        if self.is_detached() {
+        if self.is_asynchronous() {
             // The library detaches only once it knows that it can pass descriptors; this first spawn shows it.
             wait_success(self.command("/bin/true").stdin(Stdio::Null).stdout(Stdio::Null).spawn().expect("starts"));
         }
@@ -250,8 +250,8 @@ impl Launcher {
     }
 
     /// Returns whether `wait`, and not `spawn`, reports a failure in the child.
-    pub fn is_detached(self) -> bool {
-        self.properties().detached
+    pub fn is_asynchronous(self) -> bool {
+        self.properties().asynchronous
     }
 
     pub fn template(self, path: impl AsRef<Path>) -> Template {
@@ -274,7 +274,7 @@ impl Launcher {
 
     /// Makes a command use this launcher. For some launchers this adds an action to the command.
     pub fn prepare(self, command: &mut Command<'_>) {
-        if self.properties().own_memory {
+        if self.properties().separate_mm {
             command.group_ids(u32::MAX, u32::MAX, u32::MAX);
         }
         if self.has_subreaper() {
@@ -290,7 +290,7 @@ impl Launcher {
                 Err(error) => assert_eq!(error.stage(), Stage::Tree, "{error}"),
             }
         }
-        if self.is_detached() {
+        if self.is_asynchronous() {
             command.wait_for_exec(false);
             // If the child inherits a standard stream, the caller waits for exec. The command therefore names a
             // descriptor for each stream.

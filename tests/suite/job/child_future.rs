@@ -73,10 +73,10 @@ fn an_ended_child_needs_no_thread() {
 #[test]
 fn a_failed_start_is_the_result_of_the_future() {
     isolated!(|| {
-        Launcher::Detached.enter();
+        Launcher::Asynchronous.enter();
         let directory = scratch();
         let gate = fifo(directory.path(), "gate");
-        let mut command = Launcher::Detached.command("/bin/true");
+        let mut command = Launcher::Asynchronous.command("/bin/true");
         // The child blocks until the test opens the FIFO.
         let mut child = command.open(&gate, OpenHow::READ, 9).chdir("/nowhere").spawn().expect("the child exists");
         let wakes = Arc::<Count>::default();

@@ -286,7 +286,7 @@ fn many_commands_in_a_sandbox_use_no_more_descriptors(shell: Shell) {
             }
         };
         commands(20);
-        assert_eq!(fs::read_to_string(format!("/proc/{helper}/comm")).expect("a helper"), "spawnfd-holder\n", "{name}");
+        assert_eq!(fs::read_to_string(format!("/proc/{helper}/comm")).expect("a helper"), "spawnfd-broker\n", "{name}");
         let own = descriptors(std::process::id());
         commands(200);
         // Between two commands the helper has its socket, a descriptor for signals, and seven files of the session.

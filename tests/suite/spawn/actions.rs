@@ -424,7 +424,7 @@ fn closed_streams(launcher: Launcher, closed: &[i32], seen: &std::path::Path) {
 #[test]
 fn a_closed_source_is_an_error_of_its_action() {
     isolated!(|| {
-        for launcher in [Launcher::Clone3, Launcher::OwnMemory] {
+        for launcher in [Launcher::Clone3, Launcher::SeparateMm] {
             let null = File::open("/dev/null").expect("it exists");
             assert_leaves_nothing(launcher, || {
                 // SAFETY: the number 777 is not open, as the test requires. No other thread opens

@@ -64,7 +64,7 @@ fn a_file_that_is_no_program_fails_at_exec() {
         executable(&empty, "");
         let elf = directory.path().join("elf");
         executable(&elf, &exits_with(0)[..100]);
-        for launcher in [Launcher::Clone3, Launcher::ScmRights, Launcher::OwnMemory] {
+        for launcher in [Launcher::Clone3, Launcher::ScmRights, Launcher::SeparateMm] {
             for path in [&path, &empty, &elf] {
                 exec_failure(launcher, path, if path == &elf { code_of(path) } else { Errno::ENOEXEC });
             }
@@ -112,7 +112,7 @@ fn a_missing_interpreter_is_reported() {
 #[test]
 fn too_long_arguments_fail_at_exec() {
     isolated!(|| {
-        for launcher in [Launcher::Clone3, Launcher::Clone, Launcher::OwnMemory] {
+        for launcher in [Launcher::Clone3, Launcher::Clone, Launcher::SeparateMm] {
             assert_leaves_nothing(launcher, || {
                 assert_no_child_signal(|| {
                     let mut one = launcher.command("/bin/true");
@@ -387,7 +387,7 @@ fn enfile_is_an_error_at_its_stage() {
             (&["pidfd_open"], None),
         ];
         for launcher in
-            [Launcher::Clone3, Launcher::ScmRights, Launcher::Clone, Launcher::CopyTable, Launcher::OwnMemory]
+            [Launcher::Clone3, Launcher::ScmRights, Launcher::Clone, Launcher::CopyTable, Launcher::SeparateMm]
         {
             // The first round refuses no call, so that the library opens the descriptors that it
             // keeps.
@@ -447,7 +447,7 @@ fn errors_are_right_with_sigchld_ignored() {
     isolated!(|| {
         // SAFETY: SIG_IGN installs no handler; the kernel then reaps children by itself.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
-        for launcher in [Launcher::Clone3, Launcher::OwnMemory] {
+        for launcher in [Launcher::Clone3, Launcher::SeparateMm] {
             assert_errors_with_lost_statuses(launcher);
         }
     });
@@ -493,7 +493,7 @@ fn errors_are_right_while_another_thread_reaps() {
 #[test]
 fn failures_in_every_stage_leave_nothing() {
     isolated!(|| {
-        for launcher in [Launcher::Clone3, Launcher::ScmRights, Launcher::Clone, Launcher::OwnMemory] {
+        for launcher in [Launcher::Clone3, Launcher::ScmRights, Launcher::Clone, Launcher::SeparateMm] {
             std::thread::spawn(move || {
                 launcher.enter();
                 assert_leaves_nothing(launcher, || {

@@ -359,11 +359,11 @@ fn nothing_leaks_by_scm_rights() {
 }
 
 #[test]
-fn nothing_leaks_from_detached_starts() {
+fn nothing_leaks_from_asynchronous_starts() {
     isolated!(limit: Duration::from_secs(1200), || {
         // The first spawns wait for exec, so that the library's sockets get low numbers.
         Launcher::ScmRights.enter();
-        assert_no_leaks(Launcher::Detached);
+        assert_no_leaks(Launcher::Asynchronous);
     });
 }
 

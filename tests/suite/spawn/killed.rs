@@ -263,27 +263,27 @@ fn sigsys_in_the_table_stage_selects_the_next_strategy() {
 
 /// Another thread adds the filter after the library has probed the call.
 #[test]
-fn sigsys_in_the_table_stage_of_a_detached_child_fails_its_wait() {
+fn sigsys_in_the_table_stage_of_an_asynchronous_child_fails_its_wait() {
     isolated!(|| {
         if !ends_alone() {
             return;
         }
-        let detached = || -> spawnfd::Result<Child> {
+        let start = || -> spawnfd::Result<Child> {
             let mut command = Command::new("/bin/echo");
             command.stdin(Stdio::Null).stdout(Stdio::Piped).stderr(Stdio::Null).wait_for_exec(false).spawn()
         };
         common::with_unnoticed_filter(
             || {
                 for _ in 0..2 {
-                    common::wait_success(detached().expect("starts"));
+                    common::wait_success(start().expect("starts"));
                 }
             },
             ("recvmsg", None),
             || {
-                let error = detached().expect("there is a child").wait().expect_err("the child has no descriptors");
+                let error = start().expect("there is a child").wait().expect_err("the child has no descriptors");
                 assert_eq!((error.stage(), error.errno()), (Stage::Descriptors, Errno::ECANCELED), "{error}");
                 assert!(error.to_string().contains("killed by SIGSYS (a seccomp filter)"), "{error}");
-                common::wait_success(detached().expect("another strategy"));
+                common::wait_success(start().expect("another strategy"));
                 let echo = Command::new("/bin/echo").start(&Run::new()).expect("starts").wait().expect("runs");
                 assert_eq!(echo.stdout, b"\n");
             },

@@ -8,10 +8,10 @@ mod common;
 mod model;
 
 mod actions;
+mod asynchronous;
 mod attributes;
 mod authority;
 mod blocking;
-mod detached;
 mod errors;
 mod fallbacks;
 mod fork;

@@ -109,8 +109,8 @@ models! {
     children_match_the_model_by_clone Clone;
     children_match_the_model_by_copy_table CopyTable;
     children_match_the_model_by_copy_table_and_clone CopyTableClone;
-    children_match_the_model_in_own_memory OwnMemory;
+    children_match_the_model_with_separate_mm SeparateMm;
     children_match_the_model_by_descriptor ByDescriptor;
-    children_match_the_model_detached Detached;
-    children_match_the_model_detached_by_clone DetachedClone;
+    children_match_the_model_asynchronous Asynchronous;
+    children_match_the_model_detached_by_clone AsynchronousClone;
 }

@@ -106,21 +106,21 @@ macro_rules! storms {
 storms! {
     spawns_survive_a_signal_storm_by_clone3: Clone3 false;
     spawns_survive_a_signal_storm_by_clone: Clone false;
-    spawns_survive_a_signal_storm_in_own_memory: OwnMemory false;
-    spawns_survive_a_signal_storm_in_own_memory_by_clone: OwnMemoryClone false;
-    spawns_survive_a_signal_storm_detached: Detached false;
-    spawns_survive_a_signal_storm_detached_by_clone: DetachedClone false;
-    spawns_survive_changing_handlers_detached: Detached true;
-    spawns_survive_changing_handlers_detached_by_clone: DetachedClone true;
+    spawns_survive_a_signal_storm_with_separate_mm: SeparateMm false;
+    spawns_survive_a_signal_storm_with_separate_mm_by_clone: SeparateMmClone false;
+    spawns_survive_a_signal_storm_asynchronous: Asynchronous false;
+    spawns_survive_a_signal_storm_detached_by_clone: AsynchronousClone false;
+    spawns_survive_changing_handlers_asynchronous: Asynchronous true;
+    spawns_survive_changing_handlers_detached_by_clone: AsynchronousClone true;
     spawns_survive_changing_handlers_by_clone3: Clone3 true;
     spawns_survive_changing_handlers_by_clone: Clone true;
-    spawns_survive_changing_handlers_in_own_memory_by_clone: OwnMemoryClone true;
+    spawns_survive_changing_handlers_with_separate_mm_by_clone: SeparateMmClone true;
 }
 
 #[test]
 fn a_deadly_signal_kills_only_children() {
     isolated!(limit: Duration::from_secs(600), || {
-        for launcher in [Launcher::Clone3, Launcher::OwnMemory, Launcher::Detached] {
+        for launcher in [Launcher::Clone3, Launcher::SeparateMm, Launcher::Asynchronous] {
             common::warm_up(launcher);
             let before = Snapshot::take();
             let (mut ran, mut killed, mut early) = (0, 0, 0);
@@ -150,7 +150,7 @@ fn a_kill_before_exec_is_an_error() {
     isolated!(|| {
         let directory = scratch();
         let gate = fifo(directory.path(), "gate");
-        for launcher in [Launcher::Clone3, Launcher::OwnMemory, Launcher::ByDescriptor, Launcher::Detached] {
+        for launcher in [Launcher::Clone3, Launcher::SeparateMm, Launcher::ByDescriptor, Launcher::Asynchronous] {
             common::warm_up(launcher);
             let before = Snapshot::take();
             // Without clone3 the child blocks all signals except SIGKILL until exec.

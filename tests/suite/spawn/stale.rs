@@ -434,7 +434,7 @@ fn exit_code(output: spawnfd::Result<Output>) -> spawnfd::Result<i32> {
 #[test]
 fn cached_script_with_a_missing_interpreter_names_the_interpreter() {
     isolated!(|| {
-        common::warm_up(Launcher::Detached);
+        common::warm_up(Launcher::Asynchronous);
         for (way, start) in WAYS_TO_START {
             let directory = scratch();
             let script = directory.path().join("script");
@@ -453,9 +453,9 @@ fn cached_script_with_a_missing_interpreter_names_the_interpreter() {
 }
 
 #[test]
-fn detached_start_drops_the_cached_template_of_a_removed_program() {
+fn asynchronous_start_drops_the_cached_template_of_a_removed_program() {
     isolated!(|| {
-        common::warm_up(Launcher::Detached);
+        common::warm_up(Launcher::Asynchronous);
         for (way, start) in WAYS_TO_START {
             let directory = scratch();
             let program = directory.path().join("program");

@@ -260,7 +260,7 @@ fn assert_parent_unchanged<'fd>(launcher: Launcher, what: &str, change: impl Fn(
         let mut command = launcher.command("/bin/true");
         command.stdout(Stdio::Null);
         change(&mut command);
-        // Some of these commands fail, either in `spawn` or in the wait of a detached child.
+        // Some of these commands fail, either in `spawn` or in the wait of an asynchronous child.
         let _ = command.spawn().and_then(|mut child| child.wait());
         drop(command);
         launcher.drop_parked();
@@ -286,7 +286,7 @@ fn a_script_starts_as_by_posix_spawn() {
         set_permissions(&script, Permissions::from_mode(0o755)).expect("own file");
         let theirs = by_posix_spawn(&script);
         assert_eq!(theirs.argv[1..], ["an argument".to_owned(), script.display().to_string()]);
-        for launcher in [Launcher::Clone3, Launcher::OwnMemory] {
+        for launcher in [Launcher::Clone3, Launcher::SeparateMm] {
             let ours = state(launcher.command(&script).stdin(Stdio::Null));
             State::assert_same(&theirs, &ours, &differs(launcher));
         }
@@ -329,7 +329,7 @@ fn arguments_arrive_unchanged() {
     isolated!(|| {
         let long = "x".repeat(100_000);
         let many: Vec<String> = (0..5000).map(|number| number.to_string()).collect();
-        for launcher in [Launcher::Clone3, Launcher::OwnMemory, Launcher::ByDescriptor] {
+        for launcher in [Launcher::Clone3, Launcher::SeparateMm, Launcher::ByDescriptor] {
             let mut command = launcher.oracle();
             command.arg0("").args(["", "a b", "ü", "\t\n", &long]).args(&many).env_clear().env("A", "").env("B", "=");
             let child = state(&mut command);

@@ -10,7 +10,7 @@ use std::ptr::null;
 use spawnfd_child::{
     Caller, Check, ChildMemory, Data, Identity, Op, Outcome, Pinned, Plan, Program, Step, Table, launch,
 };
-use spawnfd_sys::{ArgBlock, Calls, CloneOptions, abi, wait_pidfd};
+use spawnfd_sys::{ArgBlock, CallSet, CloneOptions, abi, wait_pidfd};
 use spawnfd_tests::isolated;
 
 /// An allocator that counts the allocations of each thread.
@@ -41,7 +41,7 @@ static COUNTING: Counting = Counting;
 fn a_borrowed_plan_starts_a_program_without_an_allocation() {
     isolated!(|| {
         let mut memory = ChildMemory::new().expect("memory");
-        let sh = Identity::of(Calls::NONE, abi::AT_FDCWD, c"/bin/sh").expect("/bin/sh");
+        let sh = Identity::of(CallSet::NONE, abi::AT_FDCWD, c"/bin/sh").expect("/bin/sh");
         let argv = [c"sh".as_ptr(), c"-c".as_ptr(), c"test $PWD = /usr && test $ANSWER = 42".as_ptr(), null()];
         let envp = [c"ANSWER=42".as_ptr(), null()];
         // SAFETY: the arrays end with NULL, and their strings are constants.
@@ -54,7 +54,7 @@ fn a_borrowed_plan_starts_a_program_without_an_allocation() {
             Step { index: 1, op: Op::Chdir { path: Data::Borrowed(c"/usr") } },
         ];
         let plan = Plan {
-            killed: Calls::NONE,
+            killed_calls: CallSet::NONE,
             sources: Cow::Borrowed(&[2]),
             above: 3,
             below: i32::MAX,

@@ -30,7 +30,7 @@ pub(super) struct Entry {
 
 /// The child's descriptor table.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct ChildTable {
     /// The flags of the caller's descriptors that a run names.
     callers: BTreeMap<i32, u32>,
     /// The table starts with all descriptors of the caller.
@@ -45,12 +45,12 @@ pub(super) struct Table {
     at_exec: Vec<RangeInclusive<i32>>,
 }
 
-impl Table {
+impl ChildTable {
     /// Creates the table of a run that names these descriptors. The call must precede the library's own descriptors of
     /// the run, because the run may name a number at which the library then opens one.
-    pub(super) fn new(inherits: bool, has_streams: bool, named: impl Iterator<Item = i32>) -> Table {
+    pub(super) fn new(inherits: bool, has_streams: bool, named: impl Iterator<Item = i32>) -> ChildTable {
         let callers = named.filter_map(|number| Some((number, call::descriptor_flags(number).ok()?))).collect();
-        Table { callers, inherits, has_streams, entries: BTreeMap::new(), closed: Vec::new(), at_exec: Vec::new() }
+        ChildTable { callers, inherits, has_streams, entries: BTreeMap::new(), closed: Vec::new(), at_exec: Vec::new() }
     }
 
     /// The descriptor at a number; `None` if it is closed.
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn numbers_set_after_a_range_stay_open_at_exec() {
-        let mut table = Table::new(true, true, [0].into_iter());
+        let mut table = ChildTable::new(true, true, [0].into_iter());
         table.set(3, File::Opened, false);
         table.set(5, File::Opened, true);
         table.close_range_at_exec(3..=9);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_child_that_does_not_inherit_closes_only_streams_and_its_own_descriptors() {
-        let mut table = Table::new(false, true, [].into_iter());
+        let mut table = ChildTable::new(false, true, [].into_iter());
         table.close_range_at_exec(1..=i32::MAX);
         table.set(4, File::Opened, true);
         assert_eq!(table.closed_at_exec(), [4..=4, 1..=2]);

@@ -18,7 +18,7 @@ use spawnfd_sys::{Errno, abi, call};
 use super::action::{ALL_CAPABILITIES, Action, CLOSE_RANGE_CLOEXEC, halves, words};
 use super::failure::{Failure, Translation};
 use super::search::Directory;
-use super::table::{Entry, File, Table};
+use super::table::{ChildTable, Entry, File};
 
 /// The program of a run.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ enum Stop {
 struct Translator<'a> {
     run: &'a Run,
     to: Translation,
-    table: Table,
+    table: ChildTable,
     /// The child's soft limit RLIMIT_NOFILE.
     descriptor_limit: u64,
     /// The child's directory, if the search for the program depends on it.
@@ -87,7 +87,7 @@ fn os(string: &CStr) -> &OsStr {
 pub(super) fn translate(run: &Run, certain: Option<(usize, Errno)>) -> Result<Translation, Errno> {
     let program = if let Target::Descriptor(number) = run.target { Some(number) } else { None };
     let named = run.actions.iter().filter_map(Action::descriptor).chain(program);
-    let table = Table::new(run.descriptors & SPAWN_FDS_INHERIT != 0, run.descriptors & SPAWN_FDS_NONE == 0, named);
+    let table = ChildTable::new(run.descriptors & SPAWN_FDS_INHERIT != 0, run.descriptors & SPAWN_FDS_NONE == 0, named);
     let template = program.map(|number| Template::from_descriptor(borrow(number)).map_err(|error| error.errno()));
     let (command, program_failure) = match template {
         Some(Err(errno @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM))) => return Err(errno),

@@ -19,7 +19,7 @@ const TEMPLATE_OF_SERIES: &str = "anon_inode:[spawn_template]";
 
 /// The two system calls of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Numbers {
+pub struct CallNumbers {
     /// spawn_template_create.
     pub create: u32,
     /// spawn_template_spawn.
@@ -27,10 +27,10 @@ pub struct Numbers {
 }
 
 /// The numbers of the RFC's generic table, and then those of its table for x86_64.
-const CANDIDATES: [Numbers; 2] = [Numbers { create: 472, spawn: 473 }, Numbers { create: 474, spawn: 475 }];
+const CANDIDATES: [CallNumbers; 2] = [CallNumbers { create: 472, spawn: 473 }, CallNumbers { create: 474, spawn: 475 }];
 
 /// The calls of the running kernel. The first call probes them.
-pub fn calls() -> Option<Numbers> {
+pub fn calls() -> Option<CallNumbers> {
     const UNKNOWN: u32 = 0;
     const ABSENT: u32 = u32::MAX;
     /// UNKNOWN, ABSENT or the number of spawn_template_create. Two threads that probe at once find the same answer.
@@ -61,9 +61,12 @@ fn link(fd: RawFd) -> OsString {
 }
 
 /// Finds the pair of numbers whose calls behave as those of the RFC.
-fn find(enter: impl Fn(u32, [usize; 3]) -> Result<usize, Errno>, link: impl Fn(RawFd) -> OsString) -> Option<Numbers> {
+fn find(
+    enter: impl Fn(u32, [usize; 3]) -> Result<usize, Errno>,
+    link: impl Fn(RawFd) -> OsString,
+) -> Option<CallNumbers> {
     const NO_DESCRIPTOR: usize = -1isize as usize;
-    let checks_sizes = |numbers: &Numbers| {
+    let checks_sizes = |numbers: &CallNumbers| {
         let spawn = |size| enter(numbers.spawn, [NO_DESCRIPTOR, 0, size]);
         spawn(SPAWN_TEMPLATE_SPAWN_ARGS_SIZE_VER0 - 1) == Err(Errno::EINVAL)
             && spawn(4097) == Err(Errno::E2BIG)
@@ -80,7 +83,7 @@ fn find(enter: impl Fn(u32, [usize; 3]) -> Result<usize, Errno>, link: impl Fn(R
         filename: path.as_ptr().expose_provenance() as u64,
         ..Default::default()
     };
-    let creates = |numbers: &Numbers| {
+    let creates = |numbers: &CallNumbers| {
         let args = (&raw const args).expose_provenance();
         let created = enter(numbers.create, [args, SPAWN_TEMPLATE_CREATE_ARGS_SIZE_VER0, 0]);
         let Some(fd) = created.ok().and_then(|fd| RawFd::try_from(fd).ok()) else { return false };
@@ -102,7 +105,7 @@ mod tests {
     use super::*;
 
     /// A kernel whose calls at `numbers` answer as the RFC's. `create` returns a new descriptor.
-    fn kernel(numbers: Numbers, create: impl Fn() -> usize) -> impl Fn(u32, [usize; 3]) -> Result<usize, Errno> {
+    fn kernel(numbers: CallNumbers, create: impl Fn() -> usize) -> impl Fn(u32, [usize; 3]) -> Result<usize, Errno> {
         move |number, [_, second, third]| match number {
             _ if number == numbers.create && second == 72 => Ok(create()),
             _ if number == numbers.spawn => Err(match third {

@@ -102,11 +102,11 @@ unsafe fn create(args: *const spawn_template_create_args, size: usize) -> Result
     // SAFETY: the caller guarantees the address.
     let args = unsafe { copy::extensible(args.expose_provenance() as u64, size) }?;
     validate::create(&args)?;
-    let killed = killed_calls();
+    let killed_calls = killed_calls();
     let recorded = match args.filename {
-        0 => Recorded::of_descriptor(killed, args.execfd)?,
+        0 => Recorded::of_descriptor(killed_calls, args.execfd)?,
         // SAFETY: the caller guarantees the string.
-        path => Recorded::of_path(killed, unsafe { validate::text(path) }?)?,
+        path => Recorded::of_path(killed_calls, unsafe { validate::text(path) }?)?,
     };
     recorded.store(args.flags & SPAWN_TEMPLATE_CREATE_CLOEXEC != 0)
 }
@@ -115,17 +115,17 @@ unsafe fn create(args: *const spawn_template_create_args, size: usize) -> Result
 /// The requirements of [`spawn_template_spawn`].
 unsafe fn spawn(fd: RawFd, args: *const spawn_template_spawn_args, size: usize) -> Result<pid_t, Errno> {
     copy::check_size::<spawn_template_spawn_args>(size, MAX_SIZE)?;
-    let killed = killed_calls();
+    let killed_calls = killed_calls();
     let recorded = Recorded::load(fd)?;
     // SAFETY: the caller guarantees the address.
     let args = unsafe { copy::extensible(args.expose_provenance() as u64, size) }?;
     validate::spawn(&args)?;
     // SAFETY: the caller guarantees the addresses.
     let actions = unsafe { validate::actions(&args) }?;
-    let program = recorded.open(killed)?;
+    let program = recorded.open(killed_calls)?;
     let file = move_away(program.file, &actions)?;
     let spawn = TemplateSpawn {
-        killed,
+        killed_calls,
         actions: &actions,
         inherit_descriptors: args.flags & SPAWN_TEMPLATE_SPAWN_INHERIT_FDS != 0,
         program: TemplateProgram {

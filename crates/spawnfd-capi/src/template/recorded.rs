@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use spawnfd_child::Identity;
-use spawnfd_sys::{Calls, Errno, RawFd, abi, call};
+use spawnfd_sys::{CallSet, Errno, RawFd, abi, call};
 
 use crate::copy::MAX_PATH;
 use crate::errno;
@@ -38,14 +38,14 @@ impl Recorded {
     /// # Errors
     /// EINVAL: the path is relative or too long. EACCES: the file is not regular, or the caller may not execute it. The
     /// errors of open(2).
-    pub fn of_path(killed: Calls, path: &CStr) -> Result<Recorded, Errno> {
+    pub fn of_path(killed_calls: CallSet, path: &CStr) -> Result<Recorded, Errno> {
         let bytes = path.to_bytes();
         if bytes.len() >= MAX_PATH || !bytes.starts_with(b"/") {
             return Err(Errno::EINVAL);
         }
         let file = open(path)?;
-        let identity = identify(killed, file.as_raw_fd())?;
-        call::may_execute(killed, path)?;
+        let identity = identify(killed_calls, file.as_raw_fd())?;
+        call::may_execute(killed_calls, path)?;
         Ok(Recorded { identity: code_of(identity)?, path: path.to_owned() })
     }
 
@@ -54,11 +54,11 @@ impl Recorded {
     /// # Errors
     /// EBADF: the descriptor is not open, or has only a path (O_PATH). EACCES: the file is not regular, or the caller
     /// may not execute it. EOPNOTSUPP: no path leads to the file.
-    pub fn of_descriptor(killed: Calls, fd: RawFd) -> Result<Recorded, Errno> {
+    pub fn of_descriptor(killed_calls: CallSet, fd: RawFd) -> Result<Recorded, Errno> {
         let fd = borrow(fd)?;
-        let identity = identify(killed, fd.as_raw_fd())?;
+        let identity = identify(killed_calls, fd.as_raw_fd())?;
         let link = CString::new(format!("/proc/thread-self/fd/{}", fd.as_raw_fd())).map_err(|_| Errno::EINVAL)?;
-        match call::may_execute(killed, &link) {
+        match call::may_execute(killed_calls, &link) {
             Ok(_) => {}
             Err(Errno::EACCES) => return Err(Errno::EACCES),
             // There is no /proc.
@@ -67,7 +67,7 @@ impl Recorded {
         let path = rustix::fs::readlinkat(CWD, &*link, Vec::new()).map_err(|_| Errno::EOPNOTSUPP)?;
         let found = match open(&path) {
             Err(errno) if is_exhaustion(errno) => return Err(errno),
-            found => found.and_then(|file| identify(killed, file.as_raw_fd())),
+            found => found.and_then(|file| identify(killed_calls, file.as_raw_fd())),
         };
         // The file has been deleted, is a memfd, or is in another mount namespace.
         if found != Ok(identity) || path.to_bytes().len() >= MAX_PATH || !path.to_bytes().starts_with(b"/") {
@@ -101,11 +101,11 @@ impl Recorded {
     /// # Errors
     /// ESTALE: the path names another file, the file has changed, or the caller may no longer execute the file. EMFILE,
     /// ENFILE, ENOMEM: the file could not be opened.
-    pub fn open(self, killed: Calls) -> Result<Program, Errno> {
+    pub fn open(self, killed_calls: CallSet) -> Result<Program, Errno> {
         let stale = |errno| if is_exhaustion(errno) { errno } else { Errno::ESTALE };
         let file = open(&self.path).map_err(stale)?;
-        let identity = identify(killed, file.as_raw_fd()).map_err(stale)?;
-        if code_of(identity)? != self.identity || call::may_execute(killed, &self.path).is_err() {
+        let identity = identify(killed_calls, file.as_raw_fd()).map_err(stale)?;
+        if code_of(identity)? != self.identity || call::may_execute(killed_calls, &self.path).is_err() {
             return Err(Errno::ESTALE);
         }
         Ok(Program { file, path: self.path, identity })
@@ -133,8 +133,8 @@ fn open(path: &CStr) -> Result<OwnedFd, Errno> {
 ///
 /// # Errors
 /// EACCES: the file is not regular.
-fn identify(killed: Calls, fd: RawFd) -> Result<Identity, Errno> {
-    let identity = Identity::of(killed, fd, c"")?;
+fn identify(killed_calls: CallSet, fd: RawFd) -> Result<Identity, Errno> {
+    let identity = Identity::of(killed_calls, fd, c"")?;
     if identity.is_regular() { Ok(identity) } else { Err(Errno::EACCES) }
 }
 

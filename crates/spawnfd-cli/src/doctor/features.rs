@@ -15,7 +15,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 use serde::Serialize;
 use spawnfd::command::FilterInstruction;
 use spawnfd::error::Errno;
-use spawnfd::internal::{Call, Calls, kept_status};
+use spawnfd::internal::{Call, CallSet, kept_status};
 use spawnfd::support::support;
 use spawnfd::{Child, Command, Stdio, Template};
 
@@ -213,12 +213,12 @@ fn call_of(name: &str) -> Option<Call> {
 
 /// Checks that no seccomp filter can kill this process for the test of this feature.
 fn may_test(name: &str) -> Result<(), String> {
-    let killed = spawnfd::internal::killed_calls();
-    if call_of(name).is_some_and(|call| killed.contains(call)) {
+    let killed_calls = spawnfd::internal::killed_calls();
+    if call_of(name).is_some_and(|call| killed_calls.contains(call)) {
         return Err("SIGSYS: a seccomp filter kills the process for this call".to_owned());
     }
     // The library does not check whether a filter kills the process for these calls.
-    if ["io_uring", "Landlock"].contains(&name) && killed != Calls::NONE {
+    if ["io_uring", "Landlock"].contains(&name) && killed_calls != CallSet::NONE {
         return Err("not tested: a seccomp filter kills the process for other calls".to_owned());
     }
     Ok(())

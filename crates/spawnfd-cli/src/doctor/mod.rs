@@ -19,7 +19,7 @@ use crate::failure::{self, Failure};
 use cgroup::Cgroup;
 use features::Finding;
 use machine::Machine;
-use program::Report;
+use program::ProgramReport;
 use shims::Shim;
 
 /// Report the kernel features that this machine has, and the shims in PATH
@@ -86,7 +86,7 @@ struct Diagnosis {
 impl Doctor {
     pub fn run(&self) -> Result<(), Failure> {
         if let Some(program) = &self.program {
-            let report = Report::of(program, !self.no_timing)?;
+            let report = ProgramReport::of(program, !self.no_timing)?;
             return failure::print(if self.json { json(&report)? } else { report.text() }.as_bytes());
         }
         let features = features::probe();

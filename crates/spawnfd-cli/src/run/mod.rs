@@ -27,7 +27,7 @@ use crate::os;
 use actions::Actions;
 use captured::Capture;
 pub use environment::Environment;
-pub use report::Report;
+pub use report::RunReport;
 use report::Timing;
 use signals::Signals;
 use stdio::{Standard, Streams};
@@ -182,7 +182,7 @@ impl Run {
     /// Runs the program. Returns this command's exit code.
     pub fn run(&self) -> Result<u8, Failure> {
         let has_output = self.capture.is_wanted() && !self.capture.streams();
-        let report = Report { time: self.time, json: self.json, has_output };
+        let report = RunReport { time: self.time, json: self.json, has_output };
         self.perform(report).or_else(|failure| {
             if self.json {
                 report.failure(&failure)?;
@@ -192,7 +192,7 @@ impl Run {
         })
     }
 
-    fn perform(&self, report: Report) -> Result<u8, Failure> {
+    fn perform(&self, report: RunReport) -> Result<u8, Failure> {
         let mut environment = self.environment.build();
         if self.posix_spawn {
             environment = Some(preload::add(environment.unwrap_or_else(Env::inherit))?);

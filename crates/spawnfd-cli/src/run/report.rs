@@ -21,7 +21,7 @@ use crate::table;
 
 /// The parts of the report, and its destination.
 #[derive(Clone, Copy, Debug)]
-pub struct Report {
+pub struct RunReport {
     pub time: bool,
     pub json: bool,
     /// True if this command has captured the output and has not printed it yet.
@@ -96,7 +96,7 @@ struct Problem<'a> {
     call: Option<&'a str>,
 }
 
-impl Report {
+impl RunReport {
     /// Reports a run without capture or control of the process tree.
     pub fn ended(
         self,

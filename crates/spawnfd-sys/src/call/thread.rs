@@ -19,8 +19,8 @@ pub fn descriptor_flags(fd: RawFd) -> Result<u32, Errno> {
 /// If the thread has no session keyring, the kernel joins it to its user's default keyring, which the thread would also
 /// use without this call.
 #[doc(alias = "keyctl")]
-pub fn session_keyring(killed: Calls) -> Result<usize, Errno> {
-    killed.refuse(Call::Keyctl)?;
+pub fn session_keyring(killed_calls: CallSet) -> Result<usize, Errno> {
+    killed_calls.refuse(Call::Keyctl)?;
     // The arguments are KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, and 0 to create no
     // keyring.
     enter!(__NR_keyctl, 0u32, -3i32, 0u32)
@@ -29,16 +29,16 @@ pub fn session_keyring(killed: Calls) -> Result<usize, Errno> {
 /// The keyring to which the kernel links requested keys. Reads it by KEYCTL_SET_REQKEY_KEYRING with
 /// the argument that changes nothing.
 #[doc(alias = "keyctl")]
-pub fn request_key_destination(killed: Calls) -> Result<usize, Errno> {
-    killed.refuse(Call::Keyctl)?;
+pub fn request_key_destination(killed_calls: CallSet) -> Result<usize, Errno> {
+    killed_calls.refuse(Call::Keyctl)?;
     enter!(__NR_keyctl, 14u32, -1i32)
 }
 
 /// The thread's policy, flags, nice value, priority, deadline parameters and utilisation clamps, in
 /// the layout of `struct sched_attr`.
 #[doc(alias = "sched_getattr")]
-pub fn scheduling(killed: Calls) -> Result<[u64; 7], Errno> {
-    killed.refuse(Call::SchedGetattr)?;
+pub fn scheduling(killed_calls: CallSet) -> Result<[u64; 7], Errno> {
+    killed_calls.refuse(Call::SchedGetattr)?;
     let mut attributes = [0u64; 7];
     enter!(__NR_sched_getattr, 0u32, attributes.as_mut_ptr(), size_of_val(&attributes), 0u32)?;
     Ok(attributes)
@@ -54,16 +54,16 @@ pub fn affinity() -> Result<[u64; 128], Errno> {
 
 /// The I/O priority of the thread.
 #[doc(alias = "ioprio_get")]
-pub fn io_priority(killed: Calls) -> Result<usize, Errno> {
-    killed.refuse(Call::IoprioGet)?;
+pub fn io_priority(killed_calls: CallSet) -> Result<usize, Errno> {
+    killed_calls.refuse(Call::IoprioGet)?;
     // The first argument is IOPRIO_WHO_PROCESS.
     enter!(__NR_ioprio_get, 1u32, 0u32)
 }
 
 /// The NUMA policy of the thread, and its nodes, one bit each.
 #[doc(alias = "get_mempolicy")]
-pub fn memory_policy(killed: Calls) -> Result<(i32, [u64; 16]), Errno> {
-    killed.refuse(Call::GetMempolicy)?;
+pub fn memory_policy(killed_calls: CallSet) -> Result<(i32, [u64; 16]), Errno> {
+    killed_calls.refuse(Call::GetMempolicy)?;
     let (mut mode, mut nodes) = (0i32, [0u64; 16]);
     enter!(__NR_get_mempolicy, &raw mut mode, nodes.as_mut_ptr(), size_of_val(&nodes) * 8, 0usize, 0usize)?;
     Ok((mode, nodes))
@@ -71,8 +71,8 @@ pub fn memory_policy(killed: Calls) -> Result<(i32, [u64; 16]), Errno> {
 
 /// The execution domain of the thread, and its flags (personality(2)).
 #[doc(alias = "personality")]
-pub fn persona(killed: Calls) -> Result<usize, Errno> {
-    killed.refuse(Call::Personality)?;
+pub fn persona(killed_calls: CallSet) -> Result<usize, Errno> {
+    killed_calls.refuse(Call::Personality)?;
     enter!(__NR_personality, u32::MAX)
 }
 

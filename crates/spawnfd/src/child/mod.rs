@@ -2,7 +2,7 @@
 //! A running program, identified by its pidfd.
 
 pub(crate) mod signaller;
-mod subreaper;
+mod subreaper_handle;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ use crate::host::per_process::PerProcess;
 use crate::reaper;
 use crate::signals::{SignalSet, check_number};
 use signaller::Signaller;
-pub(crate) use subreaper::Subreaper;
+pub(crate) use subreaper_handle::Subreaper;
 
 /// A child process that has become its program.
 ///
@@ -239,7 +239,7 @@ impl Child {
         let withdrawn = pending.withdraw();
         if withdrawn {
             // This signal does not count as one from the handle's owner.
-            let _ = call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), 9);
+            let _ = call::pidfd_send_signal(features::killed_calls(), pidfd.as_raw_fd(), 9);
         }
         withdrawn
     }
@@ -529,7 +529,7 @@ impl Child {
             return Err(failed(Errno::EBADF));
         }
         self.note_signal(signal);
-        match call::pidfd_send_signal(features::killed(), pidfd, signal) {
+        match call::pidfd_send_signal(features::killed_calls(), pidfd, signal) {
             Ok(_) | Err(Errno::ESRCH) => Ok(()),
             Err(errno) => Err(failed(errno)),
         }

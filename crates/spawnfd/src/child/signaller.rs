@@ -25,7 +25,7 @@ impl Signaller {
     pub fn signal(&self, signal: i32) -> std::result::Result<(), Errno> {
         let Some(pidfd) = self.0.upgrade() else { return Ok(()) };
         let Some(own) = pidfd.get() else { return Err(Errno::EBADF) };
-        match call::pidfd_send_signal(features::killed(), own.as_raw_fd(), signal) {
+        match call::pidfd_send_signal(features::killed_calls(), own.as_raw_fd(), signal) {
             Ok(_) | Err(Errno::ESRCH) => Ok(()),
             Err(errno) => Err(errno),
         }

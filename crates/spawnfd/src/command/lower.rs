@@ -22,7 +22,7 @@ pub const MAX_ACTIONS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Lowered {
     pub(crate) plan: Plan<'static>,
-    pub(crate) own_memory: bool,
+    pub(crate) separate_mm: bool,
     /// True if the child must not run at the same time as its parent.
     pub(crate) must_wait: bool,
     /// The cgroup in which the kernel creates the child, with the index of the action.
@@ -40,7 +40,7 @@ const USER_MAP: u16 = u16::MAX - 13;
 const TERMINAL: u16 = u16::MAX - 10;
 pub(crate) const GIVEN: u16 = u16::MAX - 9;
 const STDIO: u16 = u16::MAX - 8;
-const ANNOUNCEMENT: u16 = u16::MAX - 5;
+const REGISTRATION: u16 = u16::MAX - 5;
 const CURRENT_DIR: u16 = u16::MAX - 4;
 const SESSION: u16 = u16::MAX - 2;
 const TREE: u16 = u16::MAX - 1;
@@ -109,7 +109,7 @@ impl Lowered {
             let call = format!("{} beside the cgroup of a tree or of limits", command.print(action));
             return Err(Error::refused(Stage::Action(index), Errno::EINVAL, call));
         }
-        let mut table = Numbers { inherits: command.inherit_descriptors, ..Numbers::default() };
+        let mut table = ChildTable { inherits: command.inherit_descriptors, ..ChildTable::default() };
         let mut lowered = Lowering { steps: Vec::with_capacity(4 + count), ..Lowering::default() };
         lowered.tree(start, features);
         lowered.user_map(command);
@@ -147,9 +147,9 @@ impl Lowered {
         let (above, below) = table.free_range(lowered.sources.len());
         let highest = table.highest();
         Ok(Lowered {
-            own_memory: command.namespaces.user_map.is_some()
+            separate_mm: command.namespaces.user_map.is_some()
                 || start.namespace().is_some()
-                || has(|action| action.needs_own_memory()),
+                || has(|action| action.needs_separate_mm()),
             // The child must inherit the streams that the caller has during this call. A parent-death signal refers
             // to the calling thread, which may end after the call. Without CLONE_VFORK, oom_score_adj would apply to
             // all processes that share the memory (fs/proc/base.c, __set_oom_adj).
@@ -164,7 +164,7 @@ impl Lowered {
             child_ends: lowered.child_ends,
             pipes: lowered.pipes,
             plan: Plan {
-                killed: features.killed,
+                killed_calls: features.killed_calls,
                 sources: lowered.sources.into(),
                 above,
                 below,
@@ -195,14 +195,14 @@ impl Lowered {
 
 /// The program's descriptor numbers, tracked from action to action.
 #[derive(Default)]
-struct Numbers {
+struct ChildTable {
     inherits: bool,
     keep: Vec<RawFd>,
     /// All numbers that actions name.
     mentioned: Vec<RawFd>,
 }
 
-impl Numbers {
+impl ChildTable {
     fn note(&mut self, command: &Command<'_>, index: usize, action: &Op<'_>) -> Result<()> {
         if let Some(fd) = action.reads() {
             self.mention(fd);
@@ -308,8 +308,8 @@ impl Lowering {
                 self.step(TREE, Op::Cgroup { dir });
             }
         }
-        if let Some(to) = start.announcement() {
-            self.step(ANNOUNCEMENT, Op::Announce { to: to.clone() });
+        if let Some(to) = start.registration() {
+            self.step(REGISTRATION, Op::Register { to: to.clone() });
         }
     }
 
@@ -364,7 +364,7 @@ impl Lowering {
     }
 
     /// Opens the sandbox's descriptors anew for this start.
-    fn given(&mut self, start: &Start<'_>, table: &mut Numbers) -> Result<()> {
+    fn given(&mut self, start: &Start<'_>, table: &mut ChildTable) -> Result<()> {
         let limit = start.given().next().and_then(|_| descriptor_limit());
         for given in start.given() {
             if limit.is_some_and(|limit| given.number >= limit) {
@@ -450,7 +450,7 @@ fn refused(command: &Command<'_>, index: usize, action: &Op<'_>, errno: Errno) -
 pub(crate) fn stage_of(index: u16) -> Stage {
     match index {
         USER_MAP..TERMINAL | SESSION => Stage::Clone,
-        TREE | ANNOUNCEMENT => Stage::Tree,
+        TREE | REGISTRATION => Stage::Tree,
         GIVEN => Stage::Descriptors,
         CURRENT_DIR => Stage::CurrentDir,
         LIMITS..USER_MAP => Stage::Limit,

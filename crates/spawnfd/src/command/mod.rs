@@ -220,7 +220,7 @@ pub(crate) enum ParkedFailure {
     /// An action, a check or exec failed.
     Failed(Failure),
     /// A signal killed the process in this stage.
-    Killed(spawnfd_child::Stage, Option<Ended>),
+    Killed(spawnfd_child::ChildStage, Option<Ended>),
 }
 
 /// The work for a parked process.

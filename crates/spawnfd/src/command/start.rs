@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use spawnfd_child::{Announcement, Op};
+use spawnfd_child::{GuardRegistration, Op};
 
 use super::{Command, ParkedSource, Stdio};
 use crate::child::Subreaper;
@@ -16,7 +16,7 @@ pub(crate) struct Placement {
     /// The tree's cgroup. The kernel creates the child in this cgroup.
     pub(crate) cgroup: Option<OwnedFd>,
     /// The data with which the program registers with the tree's guard.
-    pub(crate) announcement: Option<Announcement>,
+    pub(crate) registration: Option<GuardRegistration>,
     /// The subreaper that becomes the program's parent.
     pub(crate) subreaper: Option<Arc<Subreaper>>,
     /// The tree's pid namespace: the pidfd of its first process, and whether the pid namespace has its own user
@@ -103,8 +103,8 @@ impl<'a> Start<'a> {
     }
 
     /// The data with which the program registers with the guard of its tree.
-    pub(crate) fn announcement(&self) -> Option<&Announcement> {
-        self.placement()?.announcement.as_ref()
+    pub(crate) fn registration(&self) -> Option<&GuardRegistration> {
+        self.placement()?.registration.as_ref()
     }
 
     /// The subreaper that becomes the program's parent.

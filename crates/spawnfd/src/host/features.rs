@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use spawnfd_child::{ChildMemory, killed_calls};
-use spawnfd_sys::{Builder, Call, Calls, Errno, RawFd, abi, call, has_clone3, prctl};
+use spawnfd_child::{ChildMemory, probe_killed_calls};
+use spawnfd_sys::{Builder, Call, CallSet, Errno, RawFd, abi, call, has_clone3, prctl};
 
 use crate::error::errno;
 use crate::host::own_proc::{self, CAP_SYS_ADMIN};
@@ -32,7 +32,7 @@ const NO: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct Features {
     /// The calls for which a filter kills the process. Neither the host nor a child makes them.
-    pub(crate) killed: Calls,
+    pub(crate) killed_calls: CallSet,
     builder: Feature,
     clone3: Feature,
     pub(crate) close_range: Feature,
@@ -44,7 +44,7 @@ pub(crate) struct Features {
 }
 
 /// The features of threads without a filter.
-static UNFILTERED: Features = Features::new(Calls::NONE);
+static UNFILTERED: Features = Features::new(CallSet::NONE);
 
 /// The number of seccomp filters of the process's first thread, and the features of all threads that have exactly
 /// these filters.
@@ -114,14 +114,14 @@ fn cannot_add_filter() -> bool {
 }
 
 /// The system calls for which a seccomp filter would kill the calling thread.
-pub fn killed() -> Calls {
-    of_calling_thread().killed
+pub fn killed_calls() -> CallSet {
+    of_calling_thread().killed_calls
 }
 
 /// Creates a pair of connected sockets for messages. A seccomp filter may kill the process for this call; then the
 /// function returns EPERM.
 pub(crate) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
-    killed().refuse(Call::Socketpair)?;
+    killed_calls().refuse(Call::Socketpair)?;
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(errno)
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn probe_again_if_not(count: Option<u32>) {
 
 /// The features of a thread that could not start a probe child: assume that a filter kills the process for any call.
 fn unprobed() -> Arc<Features> {
-    Arc::new(Features::new(Calls::ALL))
+    Arc::new(Features::new(CallSet::ALL))
 }
 
 /// Uses the features of another thread with the same filters, or probes.
@@ -159,8 +159,8 @@ fn find_filtered() -> Arc<Features> {
     let features = match known() {
         Some(features) => features,
         None => {
-            let Ok(killed) = probe() else { return unprobed() };
-            let features = Arc::new(Features::new(killed));
+            let Ok(killed_calls) = probe() else { return unprobed() };
+            let features = Arc::new(Features::new(killed_calls));
             if let Some(count) = shared {
                 *SHARED.lock() = Some((count, features.clone()));
             }
@@ -183,11 +183,14 @@ fn count_filters() -> Option<u32> {
 ///
 /// # Errors
 /// No probe child could be started, or a probe child ended in another way than by a filter's SIGSYS.
-fn probe() -> Result<Calls, Errno> {
-    let calls = if is_patched_version() { Calls::ALL } else { Calls::ALL.without(Call::Builder) };
-    let killed = killed_calls(&mut ChildMemory::new()?, calls, probe_may_share_memory())?;
-    spawnfd_guard::sys::disable_calls(killed.contains(Call::PidfdOpen), killed.contains(Call::PidfdSendSignal));
-    Ok(killed)
+fn probe() -> Result<CallSet, Errno> {
+    let calls = if is_patched_version() { CallSet::ALL } else { CallSet::ALL.without(Call::Builder) };
+    let killed_calls = probe_killed_calls(&mut ChildMemory::new()?, calls, probe_may_share_memory())?;
+    spawnfd_guard::sys::disable_calls(
+        killed_calls.contains(Call::PidfdOpen),
+        killed_calls.contains(Call::PidfdSendSignal),
+    );
+    Ok(killed_calls)
 }
 
 /// Whether a probe child, which a filter may kill, may share this process's memory.
@@ -212,9 +215,9 @@ fn is_patched_version() -> bool {
 }
 
 impl Features {
-    const fn new(killed: Calls) -> Features {
+    const fn new(killed_calls: CallSet) -> Features {
         Features {
-            killed,
+            killed_calls,
             builder: Feature::new(),
             clone3: Feature::new(),
             close_range: Feature::new(),
@@ -226,7 +229,7 @@ impl Features {
 
     /// Whether the kernel has the builder of the project's kernel patches.
     pub(crate) fn has_builder(&self) -> bool {
-        self.builder.or_probe(|| is_patched_version() && Builder::open(self.killed).is_ok())
+        self.builder.or_probe(|| is_patched_version() && Builder::open(self.killed_calls).is_ok())
     }
 
     /// Records that the kernel, or a filter added since, refuses the builder.
@@ -236,12 +239,12 @@ impl Features {
 
     /// Whether clone3 works (Linux 5.3; ENOSYS under Docker's default profile).
     pub(crate) fn has_clone3(&self) -> bool {
-        self.clone3.or_probe(|| has_clone3(self.killed))
+        self.clone3.or_probe(|| has_clone3(self.killed_calls))
     }
 
     /// Probes clone3 again, because the application may have added a filter since the last probe.
     pub(crate) fn probe_clone3(&self) -> bool {
-        let answer = has_clone3(self.killed);
+        let answer = has_clone3(self.killed_calls);
         self.clone3.learn(answer);
         answer
     }
@@ -249,13 +252,13 @@ impl Features {
     /// Whether the library may call clone with namespace flags. A filter can read the flags of clone, but not the
     /// flags of clone3.
     pub(crate) fn can_clone_namespaces(&self) -> bool {
-        !self.killed.contains(Call::CloneNamespaces)
+        !self.killed_calls.contains(Call::CloneNamespaces)
     }
 
     /// Whether close_range works (Linux 5.9). Without it, the cost of leaving the caller's table grows with that
     /// table.
     pub(crate) fn has_close_range(&self) -> bool {
-        self.close_range.or_probe(|| call::close_range(self.killed, u32::MAX, u32::MAX, 0).is_ok())
+        self.close_range.or_probe(|| call::close_range(self.killed_calls, u32::MAX, u32::MAX, 0).is_ok())
     }
 
     /// Whether a child can leave the caller's table by close_range alone (strategy `TrimTable`).
@@ -269,12 +272,12 @@ impl Features {
     /// child fails.
     pub(crate) fn can_use_pidfd_getfd(&self) -> bool {
         self.pidfd_getfd
-            .or_probe(|| ![Call::PidfdGetfd, Call::PidfdOpen].iter().any(|&call| self.killed.contains(call)))
+            .or_probe(|| ![Call::PidfdGetfd, Call::PidfdOpen].iter().any(|&call| self.killed_calls.contains(call)))
     }
 
     /// Whether the library may send descriptors to a child over a socket: no filter kills the process for the calls.
     pub(crate) fn can_send_descriptors(&self) -> bool {
-        ![Call::Socketpair, Call::Sendmsg, Call::Recvmsg].iter().any(|&call| self.killed.contains(call))
+        ![Call::Socketpair, Call::Sendmsg, Call::Recvmsg].iter().any(|&call| self.killed_calls.contains(call))
     }
 
     /// Whether a child can receive these descriptors over a socket. The answer is unknown until a child has tried.
@@ -339,13 +342,14 @@ mod tests {
             let calls = [abi::__NR_pidfd_getfd, abi::__NR_kcmp, abi::__NR_personality];
             call::set_seccomp_filter(&filter(&calls)).unwrap();
             let mut memory = ChildMemory::new().unwrap();
-            let calls = Calls::ALL.without(Call::Builder);
-            let own_memory = killed_calls(&mut memory, calls, false);
-            let shared = if probe_may_share_memory() { killed_calls(&mut memory, calls, true) } else { own_memory };
-            (own_memory, shared, killed())
+            let calls = CallSet::ALL.without(Call::Builder);
+            let separate_mm = probe_killed_calls(&mut memory, calls, false);
+            let shared =
+                if probe_may_share_memory() { probe_killed_calls(&mut memory, calls, true) } else { separate_mm };
+            (separate_mm, shared, killed_calls())
         });
-        let found = Calls::NONE.with(Call::PidfdGetfd).with(Call::Kcmp).with(Call::Personality);
+        let found = CallSet::NONE.with(Call::PidfdGetfd).with(Call::Kcmp).with(Call::Personality);
         assert_eq!(probed.join().unwrap(), (Ok(found), Ok(found), found));
-        assert_eq!(killed(), Calls::NONE, "the filter is the other thread's alone");
+        assert_eq!(killed_calls(), CallSet::NONE, "the filter is the other thread's alone");
     }
 }

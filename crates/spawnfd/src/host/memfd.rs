@@ -15,7 +15,7 @@ use crate::host::features;
 /// # Errors
 /// The errors of memfd_create(2). EACCES: `executable` is true, and the sysctl vm.memfd_noexec is 2.
 pub fn create(name: &str, executable: bool) -> Result<OwnedFd, Errno> {
-    features::killed().refuse(Call::MemfdCreate)?;
+    features::killed_calls().refuse(Call::MemfdCreate)?;
     let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let execution = if executable { MemfdFlags::EXEC } else { MemfdFlags::NOEXEC_SEAL };
     let outcome = match memfd_create(name, wanted | execution) {

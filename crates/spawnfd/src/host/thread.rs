@@ -20,7 +20,7 @@ pub(crate) fn start_thread<T: Send + 'static>(
     stack: usize,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, Errno> {
-    features::killed().refuse(Call::Clone3)?;
+    features::killed_calls().refuse(Call::Clone3)?;
     let inheritance = features::for_new_thread();
     let mask = call::set_signal_mask(call::SIGNALS_OF_THE_HOST)?;
     let thread = Builder::new().name(name.into()).stack_size(stack).spawn(|| {

@@ -4,7 +4,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use spawnfd_child::{Caller, Failure, Outcome, Plan, Stage, Table, launch as launch_plan};
+use spawnfd_child::{Caller, ChildStage, Failure, Outcome, Plan, Table, launch as launch_plan};
 use spawnfd_sys::{CloneOptions, Cloned, Ended, Errno, call, signal_that_ended};
 
 use super::attempt::Refusal;
@@ -122,8 +122,8 @@ pub(super) fn start_with(
 /// child in that stage, the errno is EPERM.
 fn failure_in_table(launched: &Arrived) -> Option<Errno> {
     match launched.outcome {
-        Outcome::Failed(Failure { stage: Stage::Descriptors, errno }) => Some(errno),
-        Outcome::Killed(Stage::Descriptors) => {
+        Outcome::Failed(Failure { stage: ChildStage::Descriptors, errno }) => Some(errno),
+        Outcome::Killed(ChildStage::Descriptors) => {
             let signal = match launched.ended {
                 Some(ended) => Some(ended.status & 0x7f),
                 None => signal_that_ended(launched.pidfd.as_raw_fd()),

@@ -8,7 +8,7 @@
 use std::ops::RangeInclusive;
 use std::os::fd::{OwnedFd, RawFd};
 
-use spawnfd_child::{Failure, Op, Plan, Stage};
+use spawnfd_child::{ChildStage, Failure, Op, Plan};
 use spawnfd_sys::spawn_abi::*;
 use spawnfd_sys::{
     ActionArg, Builder, BuilderAction as Action, BuilderActions, CloneOptions, Errno, FailedAt, Given, abi,
@@ -45,7 +45,7 @@ fn carry_out(
     let (actions, moved) = prepare(plan)?;
     // If the check fails, a later launcher reports the failure, or finds another file of that name.
     template.check().ok()?;
-    let builder = Builder::open(features.killed).ok()?.placed(above_standard);
+    let builder = Builder::open(features.killed_calls).ok()?.placed(above_standard);
     let program = plan.program.source.map(|source| plan.sources.get(source).copied().unwrap_or(-1));
     for (what, number) in [(Given::Program, program), (Given::Cgroup, options.cgroup)] {
         if let Some(number) = number {
@@ -63,7 +63,7 @@ fn carry_out(
     };
     let stage = match at {
         // The kernel copies arguments and environment before it creates the child.
-        FailedAt::Setup if errno == Errno::E2BIG => Stage::Exec,
+        FailedAt::Setup if errno == Errno::E2BIG => ChildStage::Exec,
         FailedAt::Setup => {
             // The application may have added a seccomp filter that refuses the call. But EPERM may also be the
             // kernel's refusal of the namespaces.
@@ -78,14 +78,14 @@ fn carry_out(
         // So a child must make the system call itself.
         FailedAt::Action(_) if errno == Errno::ENOSYS => return None,
         FailedAt::Action(index) => match plan.steps.get(index - moved) {
-            Some(step) => Stage::Action(step.index),
-            None if plan.filter.is_some() && index + 1 == count => Stage::Filter,
-            None => Stage::Signals,
+            Some(step) => ChildStage::Action(step.index),
+            None if plan.filter.is_some() && index + 1 == count => ChildStage::Filter,
+            None => ChildStage::Signals,
         },
         // ENOSYS means that a seccomp filter passes execve to a supervisor process (user
         // notification). So a child must make the system call itself.
         FailedAt::Exec if errno == Errno::ENOSYS => return None,
-        FailedAt::Exec => Stage::Exec,
+        FailedAt::Exec => ChildStage::Exec,
     };
     Some(Err(Failure { stage, errno }))
 }
@@ -96,7 +96,7 @@ fn carry_out(
 ///
 /// Returns `None` if the kernel has no action for a step.
 fn prepare<'a>(plan: &'a Plan<'_>) -> Option<(BuilderActions<'a>, usize)> {
-    let numbers = Numbers::new(plan)?;
+    let numbers = ChildTable::new(plan)?;
     let mut actions = BuilderActions::with_capacity(plan.steps.len() + 4);
     for source in 0..plan.sources.len() {
         if numbers.is_displaced(source) {
@@ -131,7 +131,7 @@ fn with(kind: u32, fd: i32, arg: ActionArg<'_>) -> Action<'_> {
     Action { kind, fd, arg, ..Action::default() }
 }
 
-fn action<'a>(op: &'a Op<'_>, numbers: &Numbers<'_, '_>) -> Option<Action<'a>> {
+fn action<'a>(op: &'a Op<'_>, numbers: &ChildTable<'_, '_>) -> Option<Action<'a>> {
     use ActionArg::{Capabilities, Ints, Number, Open, Text, Words};
     let source = |source| numbers.source(source);
     let null = |flags: u32| Open(c"/dev/null", abi::open_how { flags: flags.into(), mode: 0, resolve: 0 });
@@ -187,23 +187,23 @@ fn action<'a>(op: &'a Op<'_>, numbers: &Numbers<'_, '_>) -> Option<Action<'a>> {
         }
         // The kernel supports no second cgroup after the one that the child is created in, and no memory shared
         // with the caller.
-        Op::Cgroup { .. } | Op::Announce { .. } => return None,
+        Op::Cgroup { .. } | Op::Register { .. } => return None,
     })
 }
 
 /// The child's descriptor table. It starts with the sources (the caller's descriptors that the child needs) at the
 /// caller's numbers. A source is displaced if a step changes the meaning of its number before the source's use. The
 /// child keeps a displaced source at a spare number from the start.
-struct Numbers<'a, 'p> {
+struct ChildTable<'a, 'p> {
     plan: &'a Plan<'p>,
     /// If any source is displaced, the spare numbers: one for each source.
     spare: Option<RangeInclusive<RawFd>>,
 }
 
-impl<'a, 'p> Numbers<'a, 'p> {
+impl<'a, 'p> ChildTable<'a, 'p> {
     /// Returns `None` if no numbers are free for the displaced sources.
-    fn new(plan: &'a Plan<'p>) -> Option<Numbers<'a, 'p>> {
-        let mut numbers = Numbers { plan, spare: None };
+    fn new(plan: &'a Plan<'p>) -> Option<ChildTable<'a, 'p>> {
+        let mut numbers = ChildTable { plan, spare: None };
         if !(0..plan.sources.len()).any(|source| numbers.is_displaced(source)) {
             return Some(numbers);
         }

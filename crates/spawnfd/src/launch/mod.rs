@@ -5,9 +5,9 @@
 //! strategy for the descriptor table, and options of the clone call. No attempt follows once an action of the caller has
 //! run, so no action runs twice.
 
+mod asynchronous;
 mod attempt;
 mod clone;
-mod detached;
 mod kernel;
 mod outcome;
 mod parked;

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::fd::{OwnedFd, RawFd};
 
-use spawnfd_child::{Detached, Failure, Outcome, Plan, Stage as ChildStage};
+use spawnfd_child::{AsyncStart, ChildStage, Failure, Outcome, Plan};
 use spawnfd_sys::{Ended, Errno, call};
 
 use super::attempt::Attempt;
@@ -99,8 +99,8 @@ pub(super) fn closed_source(plan: &Plan<'_>, name: &OsStr) -> Error {
     }
 }
 
-/// The child of a detached spawn. Its handle reads the outcome once the child has ended.
-pub(super) fn detached(attempt: &Attempt<'_>, (pid, pidfd): (i32, OwnedFd), started: Detached) -> Child {
+/// The child of an asynchronous spawn. Its handle reads the outcome once the child has ended.
+pub(super) fn async_child(attempt: &Attempt<'_>, (pid, pidfd): (i32, OwnedFd), started: AsyncStart) -> Child {
     let pending = Pending {
         started,
         template: attempt.template.clone(),
@@ -112,9 +112,9 @@ pub(super) fn detached(attempt: &Attempt<'_>, (pid, pidfd): (i32, OwnedFd), star
     Child::new(pid, pidfd, Started::Clone, Some(Box::new(pending)))
 }
 
-/// The data from which a detached spawn's handle later explains the outcome.
+/// The data from which an asynchronous spawn's handle later explains the outcome.
 struct Pending {
-    started: Detached,
+    started: AsyncStart,
     template: Template,
     cached: Option<(CacheKey, TemplateCache)>,
     name: OsString,

@@ -2,7 +2,7 @@
 //! The launcher that uses parked processes. A parked process becomes the program if it has everything that a child
 //! of the calling thread would have.
 
-use spawnfd_child::{Failure, Stage};
+use spawnfd_child::{ChildStage, Failure};
 use spawnfd_sys::Errno;
 
 use super::attempt::Refusal;
@@ -53,7 +53,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
         ParkedFailure::Failed(failure) => match (attempt.cgroup, failure) {
             // A child of a cold start would be created in this cgroup. For a directory of another kind, clone3 fails
             // with EBADF.
-            (Some((index, dir)), Failure { stage: Stage::Action(failed), errno }) if index == failed => {
+            (Some((index, dir)), Failure { stage: ChildStage::Action(failed), errno }) if index == failed => {
                 let errno = if errno == Errno::ENOENT { Errno::EBADF } else { errno };
                 not_joined(index, dir, errno)
             }

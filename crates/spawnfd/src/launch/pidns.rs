@@ -6,18 +6,18 @@ use std::os::fd::AsRawFd;
 
 use spawnfd_child::{Namespace, Table, launch as launch_plan};
 
+use super::asynchronous::start_with_separate_mm;
 use super::attempt::Refusal;
 use super::clone::{Arrived, check_sources, with_slot};
-use super::detached::detach_in_own_memory;
-use super::outcome::detached;
+use super::outcome::async_child;
 use super::{Answer, Attempt};
 
 pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
     let (init, user) = attempt.start.namespace().ok_or(Refusal::NotMine)?;
     let namespace = Namespace { init: init.as_raw_fd(), user };
     if attempt.may_block {
-        let (child, started) = detach_in_own_memory(attempt, namespace)?;
-        return Ok(Ok(detached(attempt, (child.pid, child.pidfd.into()), started)));
+        let (child, started) = start_with_separate_mm(attempt, namespace)?;
+        return Ok(Ok(async_child(attempt, (child.pid, child.pidfd.into()), started)));
     }
     check_sources(attempt)?;
     let launched = with_slot(|slot| {

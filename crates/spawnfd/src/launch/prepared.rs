@@ -11,7 +11,7 @@ use spawnfd_sys::{CloneOptions, Errno};
 
 use super::attempt::{Answer, Attempt, Wait};
 use super::tables::{NONE, Strategies, Strategy};
-use super::{clone, detached, kernel, parked, pidns, subreaper};
+use super::{asynchronous, clone, kernel, parked, pidns, subreaper};
 use crate::cold_reason::ColdReason;
 use crate::command::{Lowered, ParkedCandidates, Start};
 use crate::error::{Error, Result, Stage};
@@ -53,20 +53,20 @@ static LAUNCHERS: [Launcher; 7] = [
         strategies: |_| Strategy::CopyTable.alone(),
     },
     Launcher {
-        applies: |prepared, _| prepared.is_detachable(),
-        launch: detached::launch,
+        applies: |prepared, _| prepared.may_be_asynchronous(),
+        launch: asynchronous::launch,
         strategies: |_| Strategy::ScmRights.alone(),
     },
     Launcher {
         applies: |prepared, _| prepared.may_block,
-        launch: detached::launch_in_own_memory,
+        launch: asynchronous::launch_with_separate_mm,
         strategies: |_| Strategy::CopyTable.alone(),
     },
     Launcher {
         applies: |_, _| true,
         launch: clone::launch,
-        // A later start may be detached if this start shows that SCM_RIGHTS works.
-        strategies: |prepared| prepared.strategies_of_sleeping_caller(prepared.is_detachable()),
+        // A later start may be asynchronous if this start shows that SCM_RIGHTS works.
+        strategies: |prepared| prepared.strategies_of_sleeping_caller(prepared.may_be_asynchronous()),
     },
 ];
 
@@ -115,9 +115,9 @@ impl<'a> Prepared<'a> {
         if elsewhere {
             template.revalidate()?;
         }
-        let Lowered { plan, own_memory, must_wait, cgroup, child_ends, pipes } = lowered;
+        let Lowered { plan, separate_mm, must_wait, cgroup, child_ends, pipes } = lowered;
         let options = CloneOptions {
-            share_memory: !own_memory,
+            share_memory: !separate_mm,
             namespaces: start.command.namespace_flags(),
             cgroup: cgroup.map(|(_, dir)| dir),
             clone3: cgroup.is_some() || features.has_clone3(),
@@ -215,7 +215,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Whether the caller continues before exec, and the child can use the caller's memory during that time.
-    fn is_detachable(&self) -> bool {
+    fn may_be_asynchronous(&self) -> bool {
         let goes_on = match self.wait {
             Wait::Exec => false,
             Wait::End => self.may_block,

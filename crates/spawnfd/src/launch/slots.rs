@@ -4,7 +4,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-use spawnfd_child::{ChildMemory, Outcome, SlotInUse, Stage, Table};
+use spawnfd_child::{ChildMemory, ChildStage, Outcome, SlotInUse, Table};
 use spawnfd_sys::{Errno, send};
 
 use crate::host::descriptors::CheckedFd;
@@ -102,7 +102,7 @@ impl Channel {
     }
 }
 
-/// A slot that a detached child uses.
+/// A slot that an asynchronous child uses.
 pub(super) struct Taken {
     pub(super) in_use: SlotInUse,
     pub(super) channel: Option<Channel>,
@@ -110,7 +110,7 @@ pub(super) struct Taken {
 
 static TAKEN: PerProcess<Vec<Taken>> = PerProcess::new(Vec::new());
 
-/// Records that a detached child uses a slot.
+/// Records that an asynchronous child uses a slot.
 pub(super) fn lend(taken: Taken) {
     TAKEN.lock().push(taken);
 }
@@ -126,7 +126,7 @@ pub(super) fn reclaim() -> usize {
                 // A child that ended early may not have received its descriptors.
                 let early = match outcome {
                     Outcome::Program { .. } => false,
-                    Outcome::Failed(failure) => failure.stage == Stage::Descriptors,
+                    Outcome::Failed(failure) => failure.stage == ChildStage::Descriptors,
                     Outcome::Killed(_) => true,
                 };
                 let channel = channel.filter(|_| !early);

@@ -6,14 +6,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
-use spawnfd_child::{self as child, BelowSubreaper, Detached, Failure, Outcome, Plan, launch as launch_plan};
+use spawnfd_child::{self as child, AsyncStart, BelowSubreaper, Failure, Outcome, Plan, launch as launch_plan};
 use spawnfd_guard::process::Stat;
 use spawnfd_sys::{Ended, Errno, call};
 
+use super::asynchronous::{start_async, start_with_separate_mm};
 use super::attempt::Refusal;
 use super::clone::{Arrived, start_with, with_slot};
-use super::detached::{detach as detach_plan, detach_in_own_memory};
-use super::outcome::detached;
+use super::outcome::async_child;
 use super::slots::{self, Slot};
 use super::{Answer, Attempt, reap};
 use crate::child::Subreaper;
@@ -26,18 +26,18 @@ use crate::signals::SignalSet;
 
 pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
     let subreaper = attempt.start.subreaper().ok_or(Refusal::NotMine)?;
-    let Some(far_end) = subreaper.take_far_end() else {
+    let Some(peer_end) = subreaper.take_peer_end() else {
         let error = Error::new(Stage::Tree, Errno::EBUSY, "spawn: the tree's subreaper");
         return Ok(Err(error.saying("a process tree with a subreaper can start one program only")));
     };
     // The command owns descriptors that the helper gets.
     let mut command = subreaper.template().command();
-    let answer = match lower_helper(subreaper, &mut command, &far_end, &attempt.features) {
+    let answer = match lower_helper(subreaper, &mut command, &peer_end, &attempt.features) {
         Ok(helper) => {
-            let start = if attempt.may_block { detach } else { start };
+            let start = if attempt.may_block { start_without_waiting } else { start };
             // A change of capabilities in the caller's memory would change the caller's dumpable flag.
-            attempt.options.share_memory &= !helper.own_memory;
-            with_slot(|own_slot| start(attempt, (subreaper, &far_end), &helper.plan, own_slot))
+            attempt.options.share_memory &= !helper.separate_mm;
+            with_slot(|own_slot| start(attempt, (subreaper, &peer_end), &helper.plan, own_slot))
         }
         Err(error) => Ok(Err(error)),
     };
@@ -56,7 +56,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
 fn lower_helper<'a>(
     subreaper: &Subreaper,
     command: &mut Command<'a>,
-    far_end: &'a OwnedFd,
+    peer_end: &'a OwnedFd,
     features: &Features,
 ) -> Result<Lowered> {
     command.arg0("spawnfd-guard").arg("reap").environment(&Env::empty()).current_dir("/").setsid();
@@ -70,14 +70,14 @@ fn lower_helper<'a>(
     }
     let owner =
         pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| Error::new(Stage::Tree, errno(e), "pidfd_open()"))?;
-    command.stdin(owner).stdout(far_end).stderr(far_end);
+    command.stdin(owner).stdout(peer_end).stderr(peer_end);
     Lowered::new(&Start::new(command), subreaper.template(), features, false, None)
 }
 
 /// Starts the program and waits for its exec.
 fn start(
     attempt: &Attempt<'_>,
-    (subreaper, far_end): (&Subreaper, &OwnedFd),
+    (subreaper, peer_end): (&Subreaper, &OwnedFd),
     helper: &Plan<'static>,
     own_slot: &mut Slot,
 ) -> Answer {
@@ -90,13 +90,13 @@ fn start(
                 slot.channel = None;
                 return Ok(None);
             };
-            let reserved = reserve(matches!(table, child::Table::Copied), far_end)?;
+            let reserved = reserve(matches!(table, child::Table::Copied), peer_end)?;
             let below = child::Subreaper {
                 memory: &mut own_slot.memory,
                 plan: helper,
                 table: own_table,
-                announcement: Some(subreaper.announcement()),
-                socket: far_end.as_raw_fd(),
+                registration: Some(subreaper.registration()),
+                socket: peer_end.as_raw_fd(),
                 waits: true,
             };
             let (started, outcome, pending) = if options.share_memory {
@@ -104,7 +104,7 @@ fn start(
                 (started, outcome, None)
             } else {
                 // Both processes may use their shared words for longer than this start.
-                let (started, pending) = detach_plan(slots::take()?, options, table, plan, below)?;
+                let (started, pending) = start_async(slots::take()?, options, table, plan, below)?;
                 (started, pending.outcome(), Some(pending))
             };
             if !matches!(started.subreaper_outcome, Outcome::Program { .. }) {
@@ -122,29 +122,29 @@ fn start(
 }
 
 /// Starts the program, and does not wait for its exec.
-fn detach(
+fn start_without_waiting(
     attempt: &Attempt<'_>,
-    (subreaper, far_end): (&Subreaper, &OwnedFd),
+    (subreaper, peer_end): (&Subreaper, &OwnedFd),
     helper: &Plan<'static>,
     own_slot: &mut Slot,
 ) -> Answer {
-    let reserved = reserve(true, far_end).map_err(Refusal::Clone)?;
+    let reserved = reserve(true, peer_end).map_err(Refusal::Clone)?;
     let below = child::Subreaper {
         memory: &mut own_slot.memory,
         plan: helper,
         table: child::Table::Copied,
-        announcement: Some(subreaper.announcement()),
-        socket: far_end.as_raw_fd(),
+        registration: Some(subreaper.registration()),
+        socket: peer_end.as_raw_fd(),
         waits: false,
     };
-    let (started, pending) = detach_in_own_memory(attempt, below)?;
+    let (started, pending) = start_with_separate_mm(attempt, below)?;
     let arrived = arrive(started, subreaper, reserved, false, |_| pending.outcome()).map_err(Refusal::Clone)?;
     Ok(match arrived.outcome {
         Outcome::Failed(failure) => {
             reap(&arrived.pidfd);
             Err(attempt.failed_in_child(Some(failure)))
         }
-        _ => Ok(detached(attempt, (arrived.pid, arrived.pidfd), pending)),
+        _ => Ok(async_child(attempt, (arrived.pid, arrived.pidfd), pending)),
     })
 }
 
@@ -178,11 +178,11 @@ fn arrive(
     match subreaper_outcome {
         Outcome::Program { .. } => {}
         // The kernel or a filter may refuse this strategy for the descriptor table. Then another one follows.
-        Outcome::Failed(Failure { stage: child::Stage::Descriptors, .. }) if pid != 0 => {
+        Outcome::Failed(Failure { stage: child::ChildStage::Descriptors, .. }) if pid != 0 => {
             return failed(helper_pidfd, subreaper_outcome, None);
         }
         Outcome::Failed(Failure { errno, .. }) if pid != 0 => {
-            return failed(helper_pidfd, Outcome::Failed(Failure { stage: child::Stage::Subreaper, errno }), None);
+            return failed(helper_pidfd, Outcome::Failed(Failure { stage: child::ChildStage::Subreaper, errno }), None);
         }
         outcome => {
             reap(&helper_pidfd);
@@ -210,7 +210,7 @@ fn arrive(
 }
 
 /// The outcome of a child with memory of its own, after it has called exec or ended.
-fn outcome_after_exec(pid: i32, child: &Detached) -> Outcome {
+fn outcome_after_exec(pid: i32, child: &AsyncStart) -> Outcome {
     const INTERVAL: Duration = Duration::from_micros(100);
     // The helper does not reap the child before it has the child's pid.
     while Stat::read(pid).is_some_and(|stat| stat.is_alive() && !stat.has_called_exec()) {

@@ -138,7 +138,7 @@ impl Strategy {
         }
     }
 
-    /// Records for later starts that the strategy works. Detached starts use only a strategy that is known to work.
+    /// Records for later starts that the strategy works. Asynchronous starts use only a strategy that is known to work.
     pub(super) fn learn_works(self, features: &Features, sources: &[RawFd]) {
         if self == Strategy::ScmRights {
             features.scm_rights(sources).learn(true);

@@ -32,7 +32,7 @@ use crate::limiter::{Limiter, Permit};
 use crate::signal::{self, SignalSet};
 use crate::tree::Survivor;
 use saved::Continued;
-use shell::{Completed, HolderNumbers, Script, ScriptText, SessionTerminal, Shell, Text};
+use shell::{BrokerNumbers, Completed, Script, ScriptText, SessionTerminal, Shell, Text};
 
 /// A shell that stays open and runs one command after the other: bash or dash.
 ///
@@ -78,7 +78,7 @@ struct SessionState {
     /// The name of the shell's program.
     name: OsString,
     /// `None`: the session has no sandbox.
-    holder: Option<HolderNumbers>,
+    broker: Option<BrokerNumbers>,
     shell: Option<Arc<Shell>>,
     /// Earlier shells of which background jobs may run.
     earlier: Vec<Arc<Shell>>,
@@ -199,7 +199,7 @@ impl Session {
         let terminal = options.terminal.map(|size| SessionTerminal::open(size, options.echo)).transpose()?;
         terminal.as_ref().map(|terminal| terminal.attach(&mut command)).transpose()?;
         let sandbox = options.sandbox.as_ref();
-        let holder = sandbox.map(|sandbox| HolderNumbers::start_in(&mut command, sandbox)).transpose()?;
+        let broker = sandbox.map(|sandbox| BrokerNumbers::start_in(&mut command, sandbox)).transpose()?;
         command.stdout(Stdio::Piped).stderr(Stdio::SameAsStdout);
         let env = command.get_env().cloned().unwrap_or_else(Env::inherit);
         // With the first variable, an interactive bash reads the file that ENV names.
@@ -212,7 +212,7 @@ impl Session {
         let state = SessionState {
             command,
             name,
-            holder,
+            broker,
             shell: None,
             earlier: Vec::new(),
             terminal,
@@ -584,7 +584,7 @@ impl Session {
             return Ok(None);
         }
         state.note_end();
-        if state.restored.is_some() && state.holder.is_none() {
+        if state.restored.is_some() && state.broker.is_none() {
             // The shell goes to the last directory. The first one may no longer exist.
             state.command.current_dir("/");
         }
@@ -605,7 +605,7 @@ impl Session {
         let shell = Shell::start(
             &mut state.command,
             &state.name,
-            state.holder,
+            state.broker,
             &run,
             restored.as_ref(),
             exported,

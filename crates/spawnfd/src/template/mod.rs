@@ -259,13 +259,13 @@ impl Template {
 
     /// Compares the executable with the recorded one, as a child does.
     pub(crate) fn check(&self) -> Result<()> {
-        let killed = features::killed();
+        let killed_calls = features::killed_calls();
         for (index, check) in self.inner.pinned.checks.iter().enumerate() {
             let outcome = match check {
-                Check::Absent { path } if spawnfd_child::is_candidate(killed, path) => Err(Errno::ESTALE),
+                Check::Absent { path } if spawnfd_child::is_candidate(killed_calls, path) => Err(Errno::ESTALE),
                 Check::Absent { .. } => Ok(()),
                 Check::Same { path, identity } => {
-                    compare(Identity::of(killed, spawnfd_sys::abi::AT_FDCWD, path), identity)
+                    compare(Identity::of(killed_calls, spawnfd_sys::abi::AT_FDCWD, path), identity)
                 }
                 Check::SameSource { identity } => compare(identify(&self.inner.files[0].file), identity),
             };
@@ -354,7 +354,7 @@ impl Template {
                 Error::new(Stage::Revalidate, errno, call).saying(message)
             }
             Some(Check::Same { path, identity }) => {
-                let now = Identity::of(features::killed(), spawnfd_sys::abi::AT_FDCWD, path);
+                let now = Identity::of(features::killed_calls(), spawnfd_sys::abi::AT_FDCWD, path);
                 failed(format!("revalidate({path:?})"), &shown_c(path), identity, now)
             }
             Some(Check::SameSource { identity }) => {
@@ -409,7 +409,7 @@ fn check_executable(file: &RecordedFile) -> Result<()> {
     if file.path.is_empty() {
         return if file.identity.mode & 0o111 == 0 { refused(Errno::EACCES) } else { Ok(()) };
     }
-    call::may_execute(features::killed(), &file.path).map(drop).or_else(refused)
+    call::may_execute(features::killed_calls(), &file.path).map(drop).or_else(refused)
 }
 
 /// The interpreter of a file's `#!` line. `None` if the file has no such line. Also `None` if the caller may execute

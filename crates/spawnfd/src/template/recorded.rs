@@ -150,7 +150,7 @@ impl RecordedFile {
     fn described_change(&self) -> String {
         let now = match self.path.is_empty() {
             true => identify(&self.file),
-            false => Identity::of(features::killed(), spawnfd_sys::abi::AT_FDCWD, &self.path),
+            false => Identity::of(features::killed_calls(), spawnfd_sys::abi::AT_FDCWD, &self.path),
         };
         if now == Ok(self.identity) {
             // The contents changed again so soon that the timestamps are the same.
@@ -194,7 +194,7 @@ fn granularity(identity: &Identity) -> Duration {
 }
 
 pub(crate) fn identify(file: &impl AsFd) -> std::result::Result<Identity, Errno> {
-    Identity::of(features::killed(), file.as_fd().as_raw_fd(), c"")
+    Identity::of(features::killed_calls(), file.as_fd().as_raw_fd(), c"")
 }
 
 #[cfg(test)]

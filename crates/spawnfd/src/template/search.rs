@@ -63,11 +63,11 @@ pub(crate) fn search(name: &OsStr, path: &OsStr, directory: Option<&Path>) -> Re
             _ => {}
         }
     }
-    let killed = features::killed();
-    if let Some(index) = candidates.iter().position(|candidate| spawnfd_child::is_candidate(killed, candidate)) {
+    let killed_calls = features::killed_calls();
+    if let Some(index) = candidates.iter().position(|candidate| spawnfd_child::is_candidate(killed_calls, candidate)) {
         return Ok(SearchResult { candidates, index });
     }
-    let is_refused = |candidate: &&CString| call::may_execute(killed, candidate) == Err(Errno::EACCES);
+    let is_refused = |candidate: &&CString| call::may_execute(killed_calls, candidate) == Err(Errno::EACCES);
     match candidates.iter().find(is_refused) {
         Some(refused) => {
             let message = format!("{}: found in PATH, but permission denied: {}", shown(name), shown_c(refused));

@@ -70,7 +70,7 @@ pub(super) fn base_directory(own: &Path, controllers: &[&str]) -> PathBuf {
 /// Checks that the calling thread may write to a file, or may create directories in a directory.
 pub(super) fn may_write(path: &Path) -> std::result::Result<(), Errno> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
-    call::may_write(features::killed(), &path).map(drop)
+    call::may_write(features::killed_calls(), &path).map(drop)
 }
 
 /// The number of these controllers that a directory enables for its children.

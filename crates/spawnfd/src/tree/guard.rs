@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
-use spawnfd_child::Announcement;
+use spawnfd_child::GuardRegistration;
 use spawnfd_guard::process::ProcessIdentity;
 use spawnfd_guard::sys;
 use spawnfd_guard::table::{SIZE, SLOTS, SlotState, TreeTable};
@@ -243,7 +243,7 @@ impl GuardHelper {
     /// The helper's pidfd. If the application has replaced the descriptor, opens another pidfd.
     fn pidfd(&mut self) -> Option<&OwnedFd> {
         if self.pidfd.get().is_none() {
-            features::killed().refuse(Call::PidfdOpen).ok()?;
+            features::killed_calls().refuse(Call::PidfdOpen).ok()?;
             let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
             // `open` succeeds only if the helper still has its pid now, so `pidfd_open` has opened the helper's
             // pidfd.
@@ -257,7 +257,7 @@ impl GuardHelper {
 
     fn signal(&self, signal: i32) -> std::result::Result<usize, Errno> {
         let pidfd = self.pidfd.get().ok_or(Errno::EBADF)?;
-        call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), signal)
+        call::pidfd_send_signal(features::killed_calls(), pidfd.as_raw_fd(), signal)
     }
 
     fn has_ended(&mut self) -> bool {
@@ -287,9 +287,9 @@ impl Drop for GuardHelper {
 pub(super) fn start(memory: &OwnedFd, configure: impl Fn(&mut Command<'_>)) -> Result<Child> {
     // The helper makes these two calls once the owner has died. A seccomp filter that kills the
     // process for one of them would kill the helper at that time.
-    let killed = features::killed();
-    killed.refuse(Call::PidfdOpen).map_err(|errno| failed(errno, "pidfd_open()"))?;
-    killed.refuse(Call::PidfdSendSignal).map_err(|errno| failed(errno, "pidfd_send_signal()"))?;
+    let killed_calls = features::killed_calls();
+    killed_calls.refuse(Call::PidfdOpen).map_err(|errno| failed(errno, "pidfd_open()"))?;
+    killed_calls.refuse(Call::PidfdSendSignal).map_err(|errno| failed(errno, "pidfd_send_signal()"))?;
     let owner = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| failed(errno(e), "pidfd_open()"))?;
     let (ready, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(errno(e), "pipe2()"))?;
     let child = image::spawn([&owner, memory, &writer], configure)?;
@@ -335,9 +335,14 @@ pub(super) fn capabilities_to_restore() -> Result<Option<CapabilitySets>> {
 }
 
 impl Registration {
-    pub(super) fn announcement(&self) -> Announcement {
+    pub(super) fn registration(&self) -> GuardRegistration {
         let (slot, ticket) = (self.slot, self.ticket);
-        Announcement::new(self.table.clone(), move |table| table.root(slot), ticket, getpid().as_raw_nonzero().get())
+        GuardRegistration::new(
+            self.table.clone(),
+            move |table| table.root(slot),
+            ticket,
+            getpid().as_raw_nonzero().get(),
+        )
     }
 
     /// Ends the registration.

@@ -268,7 +268,7 @@ impl Tree {
         }
         // A subreaper registers itself instead of the program.
         if self.is_owner() && placement.subreaper.is_none() {
-            placement.announcement = self.registration.as_ref().map(Registration::announcement);
+            placement.registration = self.registration.as_ref().map(Registration::registration);
         }
         Ok(placement)
     }

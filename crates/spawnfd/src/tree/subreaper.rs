@@ -35,7 +35,7 @@ impl SubreaperTree {
         let capabilities = capabilities_to_restore()?;
         let registration = register(b"", SlotState::Subreaper)?;
         let created =
-            image::template().and_then(|template| Subreaper::new(template, capabilities, registration.announcement()));
+            image::template().and_then(|template| Subreaper::new(template, capabilities, registration.registration()));
         match created {
             Ok(subreaper) => {
                 Ok((SubreaperTree { subreaper: Arc::new(subreaper), descendants: None, program: None }, registration))

@@ -73,7 +73,7 @@ impl CallerState {
             prctl::PR_GET_MDWE,
             prctl::PR_GET_MEMORY_MERGE,
         ];
-        let (authority, killed) = (authority.ok()?, features::killed());
+        let (authority, killed) = (authority.ok()?, features::killed_calls());
         let oom_score_adj = own_proc::read(ProcFile::OomScoreAdj).ok();
         Some(CallerState {
             authority,
@@ -160,7 +160,7 @@ impl FileId {
     /// The file that `path` names for the calling thread. An empty path names the working directory, and needs no
     /// search permission. `None` if statx fails.
     pub(super) fn of(path: &CStr) -> Option<FileId> {
-        call::statx(features::killed(), abi::AT_FDCWD, path).ok().map(|found| FileId::from(&found))
+        call::statx(features::killed_calls(), abi::AT_FDCWD, path).ok().map(|found| FileId::from(&found))
     }
 }
 

@@ -76,7 +76,8 @@ impl Confinement {
             return Err(ColdReason::SeccompFilter);
         }
         let is_same_file = |own: &CheckedFd, theirs: RawFd| {
-            own.get().is_some_and(|own| call::is_same_file(features::killed(), own.as_raw_fd(), theirs) == Ok(true))
+            own.get()
+                .is_some_and(|own| call::is_same_file(features::killed_calls(), own.as_raw_fd(), theirs) == Ok(true))
         };
         if let Some(own) = &self.ruleset
             && !command.first_ruleset().is_some_and(|theirs| is_same_file(own, theirs))

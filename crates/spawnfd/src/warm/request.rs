@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use spawnfd_child::{Failure, Op, Outcome as ExecReport, Plan, Stage, Step};
+use spawnfd_child::{ChildStage, Failure, Op, Outcome as ExecReport, Plan, Step};
 use spawnfd_parked::protocol::{self, Handshake as State};
 use spawnfd_sys::{Ended, Errno, abi, call, send};
 
@@ -23,7 +23,7 @@ use super::wire::{self, Context, Handshake, StartRequest};
 use crate::child::{Child, PendingStart};
 use crate::cold_reason::ColdReason;
 use crate::command::{ParkedFailure, ParkedRequest, WouldStart, step_failed};
-use crate::error::{Error, Result as SpawnResult, Stage as ErrorStage};
+use crate::error::{Error, Result as SpawnResult, Stage};
 use crate::host::authority::Authority;
 use crate::host::descriptors::above_standard;
 
@@ -71,7 +71,7 @@ impl LeasedProcess {
         // The parked process prepares while the caller state is compared.
         let context = self.compare(&parked, request, &checked).inspect_err(|_| handshake.withdraw())?;
         for step in &*request.plan.steps {
-            if let Op::Announce { to } = &step.op {
+            if let Op::Register { to } = &step.op {
                 to.make_for(parked.pid());
             }
         }
@@ -348,9 +348,9 @@ impl ParkedProcess {
         let ended = child.and_then(|mut child| child.wait().ok());
         let ended = ended.map(|status| Ended { status: status.into_raw(), used: None });
         match handshake.report() {
-            ExecReport::Failed(Failure { stage: Stage::Action(wire::CONTEXT), .. })
-            | ExecReport::Killed(Stage::Action(wire::CONTEXT)) => NotStarted::Unusable(ColdReason::Context),
-            ExecReport::Failed(Failure { stage: Stage::Descriptors, .. }) if !self.origin.executes => {
+            ExecReport::Failed(Failure { stage: ChildStage::Action(wire::CONTEXT), .. })
+            | ExecReport::Killed(ChildStage::Action(wire::CONTEXT)) => NotStarted::Unusable(ColdReason::Context),
+            ExecReport::Failed(Failure { stage: ChildStage::Descriptors, .. }) if !self.origin.executes => {
                 NotStarted::Unusable(ColdReason::Context)
             }
             ExecReport::Failed(failure) => NotStarted::Failed(ParkedFailure::Failed(failure)),
@@ -377,7 +377,7 @@ impl PendingStart for PendingRequest {
         match (self.handshake.state(), self.handshake.failed_action()) {
             (State::Taken | State::Became, _) => Ok(()),
             (State::Failed, Some((index, errno))) => Err(step_failed(&self.plan, index, errno)),
-            _ => Err(Error::new(ErrorStage::Killed, Errno::ESRCH, "a parked process")),
+            _ => Err(Error::new(Stage::Killed, Errno::ESRCH, "a parked process")),
         }
     }
 

@@ -107,7 +107,7 @@ impl SandboxCommand {
                     return Err(ColdReason::SandboxDescriptors);
                 }
                 Op::Close { fd } if self.passes_descriptor(fd) => return Err(ColdReason::SandboxDescriptors),
-                Op::Place { .. } | Op::Dup2 { .. } | Op::Close { .. } | Op::Announce { .. } => op,
+                Op::Place { .. } | Op::Dup2 { .. } | Op::Close { .. } | Op::Register { .. } => op,
                 _ => return Err(ColdReason::Sandbox),
             };
             inner.steps.push(Step { index, op });
@@ -196,7 +196,7 @@ struct Contents {
 impl Referent {
     /// Identifies the file behind a descriptor. Returns `None` if the descriptor is not open.
     pub(super) fn of(fd: RawFd) -> Option<Referent> {
-        let found = call::statx(features::killed(), fd, c"").ok()?;
+        let found = call::statx(features::killed_calls(), fd, c"").ok()?;
         let time = |time: abi::statx_timestamp| (time.tv_sec, time.tv_nsec);
         let is_regular = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
         let flags = call::status_flags(fd).ok()?;

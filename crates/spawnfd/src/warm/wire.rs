@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use spawnfd_child::{Arg, Check, Failure, Identity, Op, Outcome, PENDING, Plan, Stage, Step, SystemCall};
+use spawnfd_child::{Arg, Check, ChildStage, Failure, Identity, Op, Outcome, PENDING, Plan, Step, SystemCall};
 use spawnfd_parked::protocol::{
     self, Argument, CheckKind, Handshake as State, Op as Code, Page as Layout, ParkField, ReplyKind,
 };
@@ -107,7 +107,9 @@ impl Handshake {
     /// errno. `None` if a step of the context (the calling thread's state) failed.
     pub(super) fn failed_action(&self) -> Option<(u16, Errno)> {
         match self.report() {
-            Outcome::Failed(Failure { stage: Stage::Action(index), errno }) if index < CONTEXT => Some((index, errno)),
+            Outcome::Failed(Failure { stage: ChildStage::Action(index), errno }) if index < CONTEXT => {
+                Some((index, errno))
+            }
             _ => None,
         }
     }
@@ -232,7 +234,11 @@ pub(super) fn encode(serial: u32, plan: &Plan<'_>, request: &StartRequest<'_>) -
         program: plan.program.source.map_or(protocol::NO_SOURCE, |source| source as i32),
         path,
         checks: checks as u32,
-        killed: CALLS.iter().filter(|(call, _)| plan.killed.contains(*call)).map(|(_, bit)| 1 << *bit as u32).sum(),
+        killed: CALLS
+            .iter()
+            .filter(|(call, _)| plan.killed_calls.contains(*call))
+            .map(|(_, bit)| 1 << *bit as u32)
+            .sum(),
     };
     message[..HEAD].copy_from_slice(head.as_bytes());
     if message.len() > MAX_MESSAGE { Err(ColdReason::ArgumentsTooLong) } else { Ok(message) }
@@ -357,7 +363,7 @@ fn encode_step(
         Op::Capabilities { ref sets } => {
             Step { text: text(sets.words().map(u64::to_ne_bytes).as_flattened()), ..step(Code::Capabilities, 0, 0) }
         }
-        Op::Announce { .. } => return Ok(None),
+        Op::Register { .. } => return Ok(None),
         // Not reached: `check_action` has refused every other action, or `op.call()` has encoded it.
         _ => return Err(ColdReason::Unknown),
     }))

@@ -31,7 +31,7 @@ const MAX_FILES: usize = 5;
 
 /// The files that start if the user starts a program, with an ELF file or an unresolved shim as the last one.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct ProgramReport {
     /// Whether `spawnfd run --posix-spawn` replaces a function in the last file.
     replaced: bool,
     files: Vec<Inspected>,
@@ -88,10 +88,10 @@ struct Library {
     imports: Vec<&'static str>,
 }
 
-impl Report {
+impl ProgramReport {
     /// Inspects a program: a name to search in PATH, or a path. With `run`, finds the target of a shim by running the
     /// shim's tool. Never runs the program itself.
-    pub fn of(name: &OsStr, run: bool) -> Result<Report, Failure> {
+    pub fn of(name: &OsStr, run: bool) -> Result<ProgramReport, Failure> {
         let mut path = if name.as_bytes().contains(&b'/') {
             std::path::absolute(name).map_err(|e| unreadable(Path::new(name), &e))?
         } else {
@@ -99,7 +99,7 @@ impl Report {
             let failure = Failure::new(format!("{}: not found in PATH", name.display()));
             found.ok_or(Failure { code: NOT_FOUND, ..failure })?
         };
-        let mut report = Report { replaced: false, files: Vec::new() };
+        let mut report = ProgramReport { replaced: false, files: Vec::new() };
         while report.files.len() < MAX_FILES {
             let (inspected, next) = inspect(&path, run)?;
             report.replaced = matches!(&inspected, Inspected::Elf(program) if program.replaced);

@@ -148,7 +148,7 @@ impl Authority {
         let namespaces = namespaces(&reach)?;
         let ThreadStatus { lines, filters, umask, ignored, .. } = status;
         features::probe_again_if_not(filters);
-        let killed = features::killed();
+        let killed_calls = features::killed_calls();
         let labels = [own_proc::label(), own_proc::read(ProcFile::LoginUid)];
         let pending_label = has_pending_label(&labels[0], &ABSENT_LABELS, own_proc::read);
         Ok(Authority {
@@ -160,7 +160,7 @@ impl Authority {
             namespaces,
             labels,
             pending_label,
-            keyrings: [call::session_keyring(killed), call::request_key_destination(killed)],
+            keyrings: [call::session_keyring(killed_calls), call::request_key_destination(killed_calls)],
         })
     }
 

@@ -195,14 +195,14 @@ impl Reach {
 
 impl Readable {
     fn of_calling_thread() -> Readable {
-        let killed = features::killed();
+        let killed_calls = features::killed_calls();
         Readable {
-            ids: (call::ids(), call::file_ids(killed)),
+            ids: (call::ids(), call::file_ids(killed_calls)),
             capabilities: call::capabilities(),
             no_new_privs: call::prctl(prctl::PR_GET_NO_NEW_PRIVS, 0, 0) != Ok(0),
             is_filtered: call::prctl(prctl::PR_GET_SECCOMP, 0, 0) != Ok(0),
             label: own_proc::label(),
-            scheduling: call::scheduling(killed),
+            scheduling: call::scheduling(killed_calls),
             processors: call::affinity(),
         }
     }
@@ -291,7 +291,7 @@ impl Marker {
     /// credentials until it is reaped.
     fn is_visible(&self) -> bool {
         // If the host has reaped the marker, another process may have its pid.
-        let is_own = |pidfd: &OwnedFd| call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), 0).is_ok();
+        let is_own = |pidfd: &OwnedFd| call::pidfd_send_signal(features::killed_calls(), pidfd.as_raw_fd(), 0).is_ok();
         // Some kernels return an empty link instead of an error (seen in Debian's 5.10.262).
         self.pidfd.get().is_some_and(is_own)
             && std::fs::read_link(&self.namespace).is_ok_and(|name| !name.as_os_str().is_empty())

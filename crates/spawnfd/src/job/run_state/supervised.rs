@@ -298,8 +298,8 @@ impl SharedProgram {
         let mut shared = lock(&tree);
         // After the program's end, the run decides about the other processes of the tree.
         let Some(pidfd) = pidfd.get().filter(|pidfd| !guard_sys::wait_for_end(pidfd.as_raw_fd(), 0)) else { return };
-        shared.got_sigterm =
-            shared.tree.signal_all(TERM) || pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), TERM).is_ok();
+        shared.got_sigterm = shared.tree.signal_all(TERM)
+            || pidfd_send_signal(features::killed_calls(), pidfd.as_raw_fd(), TERM).is_ok();
     }
 
     /// Lets the tree find and remember its processes before the program, or one of them, is made to end.

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{MemfdFlags, OFlags, SeekFrom, fcntl_setfl, memfd_create, seek};
 use rustix::io::{Errno as IoErrno, ioctl_fionread, pwrite};
 use rustix::process::{Resource, getrlimit};
-use spawnfd_guard::hold::FILES_VARIABLE;
+use spawnfd_guard::broker::FILES_VARIABLE;
 use spawnfd_sys::call;
 
 use super::report::Number;

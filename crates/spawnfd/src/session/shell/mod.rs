@@ -2,12 +2,12 @@
 //! The shell of a session, and a command that runs inside the shell.
 //!
 //! The shell opens the files of a command (its text, streams, and status pipe) through `/proc/OWNER/fd` (`channel.rs`). A
-//! shell in a sandbox opens them through `/proc/HELPER/fd` of a helper (`holder.rs`). The shell's own redirections undo
+//! shell in a sandbox opens them through `/proc/HELPER/fd` of a helper (`broker.rs`). The shell's own redirections undo
 //! themselves when the command is over, so no process of a later command has these files.
 
+mod broker;
 mod channel;
 mod command;
-mod holder;
 mod report;
 mod terminal;
 
@@ -32,11 +32,11 @@ use crate::job::{Connections, EngineOrder, Job, Output, Producer, Run, RunHandle
 use crate::limiter::Permit;
 use crate::signal;
 use crate::tree::{Tier, TreeControl};
+pub(crate) use broker::BrokerNumbers;
+use broker::DescriptorBroker;
 use channel::{Channel, Dialect, Options, Paths};
 pub(crate) use channel::{Completed, Text, file_with};
 use command::ShellCommand;
-use holder::Holder;
-pub(crate) use holder::HolderNumbers;
 pub(crate) use report::Number;
 pub(crate) use terminal::SessionTerminal;
 
@@ -129,7 +129,7 @@ struct ShellState {
     /// `None` until the shell has reported its version.
     dialect: Option<Dialect>,
     /// The helper of a shell in a sandbox, until the shell has ended.
-    holder: Option<Holder>,
+    broker: Option<DescriptorBroker>,
     /// `None` until the helper has started the shell.
     process: Option<ShellProcess>,
     /// The status of a shell in a sandbox. The sandbox command may report another one, for example 137 in place of
@@ -181,7 +181,7 @@ impl Shell {
     pub(crate) fn start(
         command: &mut Command<'_>,
         name: &OsStr,
-        numbers: Option<HolderNumbers>,
+        numbers: Option<BrokerNumbers>,
         run: &Run,
         restored: Option<&Completed>,
         exported: &[(String, Vec<u8>)],
@@ -194,15 +194,15 @@ impl Shell {
         // A session runs for long, and its commands may start daemons, so its tree has the most complete tier.
         let run = run.clone().tree(run.tree.unwrap_or(TreeControl::Auto));
         let channel = Channel::new(reports_variables)?;
-        let (holder, given) = numbers.map(Holder::connect).transpose()?.unzip();
+        let (broker, given) = numbers.map(DescriptorBroker::connect).transpose()?.unzip();
         let mut paths = Paths::own();
-        if let Some(holder) = &holder {
+        if let Some(broker) = &broker {
             let files = channel.files();
             // The sandbox command may change the user. Opening a pipe through /proc requires permission for the pipe
             // itself. Only processes that may trace the helper, or this process, can find the pipes there.
             files[..2].iter().try_for_each(permit_all)?;
-            let numbers = holder.session_numbers(&files);
-            holder.hold(&numbers)?;
+            let numbers = broker.session_numbers(&files);
+            broker.hold(&numbers)?;
             paths = Paths::of_helper(None, numbers);
         }
         let number = Number::random();
@@ -213,21 +213,21 @@ impl Shell {
         command.stdin(Stdio::Null);
         let job = job?;
         let pid = job.id() as i32;
-        let process = holder.is_none().then(|| ShellProcess::read(pid, pid, job.tier == Tier::Subreaper));
+        let process = broker.is_none().then(|| ShellProcess::read(pid, pid, job.tier == Tier::Subreaper));
         let options = Options { exported: exported.to_vec(), ..Options::default() };
-        let state = ShellState { channel: Some(channel), paths, holder, process, options, ..ShellState::default() };
+        let state = ShellState { channel: Some(channel), paths, broker, process, options, ..ShellState::default() };
         let shared = Arc::new(PerProcess::for_this_process(state, ShellState::ended));
         let on_end = shared.clone();
         job.when_done(move || {
             let mut state = on_end.lock();
             state.has_ended = true;
-            let holder = state.holder.take().map(|mut holder| {
-                holder.receive();
-                state.end = holder.end;
-                holder
+            let broker = state.broker.take().map(|mut broker| {
+                broker.receive();
+                state.end = broker.end;
+                broker
             });
             state.had_begun = state.channel.as_ref().is_some_and(Channel::has_begun);
-            let closed = (state.channel.take(), std::mem::take(&mut state.abandoned), holder);
+            let closed = (state.channel.take(), std::mem::take(&mut state.abandoned), broker);
             drop(state);
             drop(closed);
         });
@@ -240,8 +240,8 @@ impl Shell {
         let mut state = self.shared.lock();
         let state = &mut *state;
         let Some(channel) = &state.channel else { return Ok(()) };
-        let paths = match &mut state.holder {
-            Some(holder) => Paths::of_helper(holder.helper(), holder.session_numbers(&channel.files())),
+        let paths = match &mut state.broker {
+            Some(broker) => Paths::of_helper(broker.helper(), broker.session_numbers(&channel.files())),
             None => state.paths.clone(),
         };
         channel.complete_start(&state.paths, &paths, dialect)?;
@@ -269,11 +269,11 @@ impl Shell {
     fn process(&self) -> Option<ShellProcess> {
         let mut state = self.shared.lock();
         if state.process.is_none()
-            && let Some(holder) = &mut state.holder
+            && let Some(broker) = &mut state.broker
         {
-            holder.receive();
+            broker.receive();
             let (top, has_subreaper) = (self.job.id() as i32, self.job.tier == Tier::Subreaper);
-            state.process = holder.pids.map(|[_, shell]| ShellProcess::read(shell, top, has_subreaper));
+            state.process = broker.pids.map(|[_, shell]| ShellProcess::read(shell, top, has_subreaper));
         }
         state.process.clone()
     }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::rand::{GetRandomFlags, getrandom};
-use spawnfd_guard::hold::ANSWER;
+use spawnfd_guard::broker::ANSWER;
 
 /// The largest number of bytes that the library keeps of the shell's variables. Any program of the same user can write to
 /// the pipe, so the buffer needs a bound.
@@ -50,7 +50,7 @@ const INTERRUPTED: u8 = 130;
 
 /// The report of the shell at the end of a command.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Report {
+pub(super) struct ShellReport {
     /// The value of `$?`. `None`: it may not be that of the command.
     pub(super) code: Option<u8>,
     /// The value of `$-`.
@@ -64,7 +64,7 @@ pub(super) struct Report {
 
 /// The shell's reports of one command so far.
 #[derive(Debug, Default)]
-pub(super) struct Reports {
+pub(super) struct ShellReports {
     pub(super) number: Number,
     received: Vec<u8>,
     /// The text since the last record.
@@ -77,9 +77,9 @@ pub(super) struct Reports {
     may_lack_eval: bool,
     /// Another program has written into a report, so the status is lost.
     is_damaged: bool,
-    status: Option<Report>,
+    status: Option<ShellReport>,
     /// The complete report.
-    pub(super) end: Option<Report>,
+    pub(super) end: Option<ShellReport>,
     /// How many lines of its standard input the shell has read.
     pub(super) lines: u32,
     /// How often the shell has run the report before it has begun with the command, other than after an interrupt.
@@ -90,9 +90,9 @@ pub(super) struct Reports {
     answers: usize,
 }
 
-impl Reports {
-    pub(super) fn new(number: Number) -> Reports {
-        Reports { number, ..Reports::default() }
+impl ShellReports {
+    pub(super) fn new(number: Number) -> ShellReports {
+        ShellReports { number, ..ShellReports::default() }
     }
 
     /// Reads the records in these bytes, which continue the earlier ones. They begin and end where a write of the helper
@@ -154,15 +154,15 @@ impl Reports {
                     // After an interrupt, the shell runs the report again. `$?` is then that of the interrupt.
                     b'C' if self.has_begun && self.status.is_some() => {}
                     b'C' if self.has_begun => {
-                        self.status = Report::parse(rest).map(|report| {
+                        self.status = ShellReport::parse(rest).map(|report| {
                             let is_doubtful = |code| self.may_lack_eval && WITHOUT_EVAL.contains(&code);
                             let is_sure = |code: &u8| !self.is_damaged && !self.is_indirect && !is_doubtful(*code);
                             let code = report.code.filter(is_sure);
-                            Report { code, cpu: parse_times(&text), ..report }
+                            ShellReport { code, cpu: parse_times(&text), ..report }
                         });
                     }
-                    b'C' => match Report::parse(rest) {
-                        Some(Report { code: Some(INTERRUPTED), .. }) => {
+                    b'C' => match ShellReport::parse(rest) {
+                        Some(ShellReport { code: Some(INTERRUPTED), .. }) => {
                             self.interrupts = self.interrupts.saturating_add(1)
                         }
                         _ => self.early = self.early.saturating_add(1),
@@ -170,7 +170,7 @@ impl Reports {
                     b'E' if self.has_begun && self.status.is_none() => self.is_damaged = true,
                     b'E' if self.end.is_none() => {
                         let variables = Some(text).filter(|text| !text.is_empty()).and_then(with_umask);
-                        self.end = self.status.take().map(|report| Report { variables, ..report });
+                        self.end = self.status.take().map(|report| ShellReport { variables, ..report });
                     }
                     _ => {}
                 }
@@ -187,15 +187,15 @@ impl Reports {
     }
 }
 
-impl Report {
+impl ShellReport {
     /// Parses `STATUS FLAGS=DIRECTORY`.
-    fn parse(record: &[u8]) -> Option<Report> {
+    fn parse(record: &[u8]) -> Option<ShellReport> {
         let equals = record.iter().position(|byte| *byte == b'=')?;
         let (words, cwd) = record.split_at(equals);
         let mut words = std::str::from_utf8(words).ok()?.strip_prefix(' ')?.split(' ');
         let (code, flags) = (words.next()?.parse().ok(), words.next()?.to_owned());
         let cwd = OsString::from_vec(cwd[1..].to_vec()).into();
-        Some(Report { code, flags, cpu: None, cwd, variables: None })
+        Some(ShellReport { code, flags, cpu: None, cwd, variables: None })
     }
 }
 
@@ -228,8 +228,8 @@ fn parse_time(text: &str) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn reports(bytes: &[u8], at_once: usize) -> Reports {
-        let mut reports = Reports::new(Number(1));
+    fn reports(bytes: &[u8], at_once: usize) -> ShellReports {
+        let mut reports = ShellReports::new(Number(1));
         bytes.chunks(at_once).for_each(|chunk| reports.add(chunk));
         reports
     }
@@ -246,8 +246,8 @@ mod tests {
         for at_once in [1, 3, 1000] {
             let report = reports(&bytes, at_once).end.expect("a report");
             let cpu = Some(Duration::from_millis(61_012));
-            let expected = Report { code: Some(130), flags: "hxB".into(), cpu, ..Report::default() };
-            assert_eq!(report, Report { cwd: "/a\nb=".into(), ..expected });
+            let expected = ShellReport { code: Some(130), flags: "hxB".into(), cpu, ..ShellReport::default() };
+            assert_eq!(report, ShellReport { cwd: "/a\nb=".into(), ..expected });
         }
     }
 
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn junk_is_bounded() {
-        let mut reports = Reports::new(Number(1));
+        let mut reports = ShellReports::new(Number(1));
         for _ in 0..20 {
             reports.add(&vec![b'x'; 1 << 20]);
         }

@@ -24,7 +24,7 @@ pub(crate) struct SessionTerminal {
     /// The library's end.
     pub(crate) pty: Pty,
     /// The programs' end, which the shell opens for a command. While it is open, the shell keeps its controlling terminal.
-    pub(super) far_end: OwnedFd,
+    pub(super) peer_end: OwnedFd,
     settings: Termios,
     /// The helper that restores the foreground group. `None`: it has not been needed, or the library has no helper.
     helper: OnceLock<Option<OwnedFd>>,
@@ -33,23 +33,23 @@ pub(crate) struct SessionTerminal {
 impl SessionTerminal {
     /// Opens a terminal. With `echo`, it writes its input to its output.
     pub(crate) fn open(size: TerminalSize, echo: bool) -> Result<SessionTerminal> {
-        let (pty, far_end) = Pty::open(size)?;
-        let far_end = OwnedFd::from(far_end);
-        let mut settings = tcgetattr(&far_end).map_err(|e| Error::new(Stage::Capture, errno(e), "tcgetattr()"))?;
+        let (pty, peer_end) = Pty::open(size)?;
+        let peer_end = OwnedFd::from(peer_end);
+        let mut settings = tcgetattr(&peer_end).map_err(|e| Error::new(Stage::Capture, errno(e), "tcgetattr()"))?;
         settings.local_modes.set(LocalModes::ECHO, echo);
         // The shell has no job control, so it could not continue a command that ^Z has stopped.
         settings.special_codes[SpecialCodeIndex::VSUSP] = DISABLED;
-        let terminal = SessionTerminal { pty, far_end, settings, helper: OnceLock::new() };
+        let terminal = SessionTerminal { pty, peer_end, settings, helper: OnceLock::new() };
         terminal.reset()?;
         Ok(terminal)
     }
 
     /// Makes the terminal the controlling terminal of the shell. The shell gets no descriptor of it.
     pub(crate) fn attach(&self, command: &mut Command<'static>) -> Result<()> {
-        let far_end = self.far_end.try_clone();
-        let far_end = far_end.map_err(|e| Error::new(Stage::Capture, crate::error::from_io(&e), "dup()"))?;
+        let peer_end = self.peer_end.try_clone();
+        let peer_end = peer_end.map_err(|e| Error::new(Stage::Capture, crate::error::from_io(&e), "dup()"))?;
         let number = command.unused_descriptor();
-        command.descriptor(far_end, number).controlling_terminal(number).close(number);
+        command.descriptor(peer_end, number).controlling_terminal(number).close(number);
         Ok(())
     }
 
@@ -57,13 +57,13 @@ impl SessionTerminal {
     /// mode and size. Discards input that the command has not read.
     pub(super) fn reset(&self) -> Result<()> {
         let failed = |call: &'static str| move |e| Error::new(Stage::Capture, errno(e), call);
-        tcsetattr(&self.far_end, OptionalActions::Now, &self.settings).map_err(failed("tcsetattr()"))?;
-        tcflush(&self.far_end, QueueSelector::IFlush).map_err(failed("tcflush(TCIFLUSH)"))?;
+        tcsetattr(&self.peer_end, OptionalActions::Now, &self.settings).map_err(failed("tcsetattr()"))?;
+        tcflush(&self.peer_end, QueueSelector::IFlush).map_err(failed("tcflush(TCIFLUSH)"))?;
         // TCOON continues only output that TCOOFF has stopped. After TCOOFF it also continues output that a typed ^S has
         // stopped.
-        tcflow(&self.far_end, Action::OOff).map_err(failed("tcflow(TCOOFF)"))?;
-        tcflow(&self.far_end, Action::OOn).map_err(failed("tcflow(TCOON)"))?;
-        ioctl_tiocnxcl(&self.far_end).map_err(failed("ioctl(TIOCNXCL)"))?;
+        tcflow(&self.peer_end, Action::OOff).map_err(failed("tcflow(TCOOFF)"))?;
+        tcflow(&self.peer_end, Action::OOn).map_err(failed("tcflow(TCOON)"))?;
+        ioctl_tiocnxcl(&self.peer_end).map_err(failed("ioctl(TIOCNXCL)"))?;
         self.pty.restore_size()
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use spawnfd_child::{CapabilitySets, Data, Pinned, Program};
-use spawnfd_sys::{ArgBlock, Calls};
+use spawnfd_sys::{ArgBlock, CallSet};
 
 #[test]
 fn a_fork_request_has_a_header_and_an_empty_string() {
@@ -37,7 +37,7 @@ fn a_context_has_the_layout_that_the_parked_process_reads() {
 fn a_handshake_has_the_layout_that_the_parked_process_writes() {
     let page = Arc::new(Page::new().unwrap());
     let handshake = Handshake::begin(&page, 3);
-    assert_eq!((handshake.state(), handshake.report()), (State::Requested, Outcome::Killed(Stage::Descriptors)));
+    assert_eq!((handshake.state(), handshake.report()), (State::Requested, Outcome::Killed(ChildStage::Descriptors)));
     assert!(
         handshake.change(State::Requested, State::Committed) && !handshake.change(State::Requested, State::Withdrawn)
     );
@@ -49,7 +49,7 @@ fn a_handshake_has_the_layout_that_the_parked_process_writes() {
     page.get()[HANDSHAKE].store(4 * protocol::HANDSHAKE_STATES as u64 + State::Taken as u64, Ordering::Relaxed);
     assert_eq!(handshake.state(), State::Refused, "another request's");
     let report = |index: u16| {
-        let stage = (protocol::Stage::Action as u64) << protocol::REPORT_STAGE_SHIFT;
+        let stage = (protocol::ParkedStage::Action as u64) << protocol::REPORT_STAGE_SHIFT;
         page.get()[REPORT].store(stage | u64::from(index) << protocol::REPORT_INDEX_SHIFT | 13, Ordering::Relaxed);
         handshake.failed_action()
     };
@@ -61,16 +61,16 @@ fn a_handshake_has_the_layout_that_the_parked_process_writes() {
 #[test]
 fn a_zygotes_report_equals_that_of_the_clone_launcher() {
     for (number, stage, index) in [
-        (protocol::Stage::Descriptors, Stage::Descriptors, 0),
-        (protocol::Stage::Action, Stage::Action(7), 7),
-        (protocol::Stage::Check, Stage::Check(7), 7),
-        (protocol::Stage::Exec, Stage::Exec, 0),
+        (protocol::ParkedStage::Descriptors, ChildStage::Descriptors, 0),
+        (protocol::ParkedStage::Action, ChildStage::Action(7), 7),
+        (protocol::ParkedStage::Check, ChildStage::Check(7), 7),
+        (protocol::ParkedStage::Exec, ChildStage::Exec, 0),
     ] {
         let word = (number as u64) << protocol::REPORT_STAGE_SHIFT | index << protocol::REPORT_INDEX_SHIFT | 2;
         assert_eq!(Outcome::of(word), Outcome::Failed(Failure { stage, errno: Errno::ENOENT }));
     }
     assert_eq!(Outcome::of(protocol::REPORT_EXEC), Outcome::Program { renewed: false });
-    assert_eq!(Outcome::of(protocol::REPORT_PENDING), Outcome::Killed(Stage::Descriptors));
+    assert_eq!(Outcome::of(protocol::REPORT_PENDING), Outcome::Killed(ChildStage::Descriptors));
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_system_call_step_has_the_kind_of_each_argument() {
 fn plan() -> Plan<'static> {
     let block = |strings: &[&str]| ArgBlock::new(strings).unwrap();
     Plan {
-        killed: Calls::NONE,
+        killed_calls: CallSet::NONE,
         sources: Cow::default(),
         above: 3,
         below: RawFd::MAX,
@@ -209,8 +209,8 @@ fn a_request_names_the_calls_that_a_filter_kills() {
     assert_eq!(encoded(&plan()).unwrap().killed, 0);
     for (bit, (call, number)) in CALLS.into_iter().enumerate() {
         assert_eq!(number as usize, bit);
-        let killed = Calls::NONE.with(call).with(Call::Kcmp);
-        assert_eq!(encoded(&Plan { killed, ..plan() }).unwrap().killed, 1 << bit);
+        let killed_calls = CallSet::NONE.with(call).with(Call::Kcmp);
+        assert_eq!(encoded(&Plan { killed_calls, ..plan() }).unwrap().killed, 1 << bit);
     }
 }
 

@@ -16,7 +16,7 @@ use rustix::pipe::fcntl_getpipe_size;
 use spawnfd_guard::process::{Stat, ticks_now};
 
 use super::channel::{Streams, new_pipe};
-use super::report::{Report, Reports};
+use super::report::{ShellReport, ShellReports};
 use super::{Completed, Number, Options, Script, ScriptText, SessionTerminal, Shell, permit_all};
 use crate::child::{Started, Usage};
 use crate::error::Result;
@@ -84,7 +84,7 @@ pub(super) struct ShellCommand {
     returns_to: Option<PathBuf>,
     /// The read end of the status pipe; `None` once the command is over.
     status: Option<OwnedFd>,
-    reports: Reports,
+    reports: ShellReports,
     /// The files that the shell opens through /proc. The library closes them once the command is over. A shell in a
     /// sandbox opens them in its helper.
     files: Vec<OwnedFd>,
@@ -129,7 +129,7 @@ pub(super) struct ShellCommand {
 impl ShellCommand {
     /// Prepares a command: its streams, and the files that the shell opens.
     pub(super) fn prepare(shell: &Arc<Shell>, script: &Script<'_>, has_input: bool) -> Result<(ShellCommand, Pipes)> {
-        let terminal = script.terminal.map(|terminal| terminal.far_end.as_raw_fd());
+        let terminal = script.terminal.map(|terminal| terminal.peer_end.as_raw_fd());
         script.terminal.map(SessionTerminal::reset).transpose()?;
         let text = match &script.text {
             ScriptText::Start(number) => return ShellCommand::start(shell, *number),
@@ -157,14 +157,14 @@ impl ShellCommand {
         let mut state = shell.shared.lock();
         if let (Some(channel), Some(dialect)) = (&state.channel, state.dialect) {
             let mut paths = state.paths.clone();
-            if let Some(holder) = &state.holder {
+            if let Some(broker) = &state.broker {
                 // See the same call in `Shell::start`.
                 kept.iter().map(AsFd::as_fd).try_for_each(|pipe| permit_all(&pipe))?;
-                let far_end = script.terminal.map(|terminal| terminal.far_end.as_fd());
+                let peer_end = script.terminal.map(|terminal| terminal.peer_end.as_fd());
                 let files: Vec<BorrowedFd<'_>> =
-                    kept.iter().map(AsFd::as_fd).chain(far_end).chain(foreground).collect();
-                let numbers = holder.command_numbers(&files);
-                holder.hold(&numbers)?;
+                    kept.iter().map(AsFd::as_fd).chain(peer_end).chain(foreground).collect();
+                let numbers = broker.command_numbers(&files);
+                broker.hold(&numbers)?;
                 paths = paths.with(numbers.iter().copied());
                 command.held = Some(numbers);
                 command.awaited_answers = 1;
@@ -204,7 +204,7 @@ impl ShellCommand {
             is_start: false,
             returns_to: None,
             status: None,
-            reports: Reports::new(number),
+            reports: ShellReports::new(number),
             files: Vec::new(),
             held: None,
             awaited_answers: 0,
@@ -278,7 +278,7 @@ impl ShellCommand {
     }
 
     /// Ends the command with the shell's report.
-    fn complete(&mut self, mut report: Report) -> ProgramEnd {
+    fn complete(&mut self, mut report: ShellReport) -> ProgramEnd {
         // Without the text's own `eval`, the status is not that of the text.
         let is_proved = self.has_begun();
         if !self.is_start {
@@ -482,9 +482,9 @@ impl Supervised for ShellCommand {
             return Ok(None);
         }
         if let Some(numbers) = self.held.as_ref().filter(|_| !std::mem::replace(&mut self.is_closed, true))
-            && let Some(holder) = &self.shell.shared.lock().holder
+            && let Some(broker) = &self.shell.shared.lock().broker
         {
-            holder.close(numbers);
+            broker.close(numbers);
             self.awaited_answers += 1;
         }
         // A limit of the session's tree ends the session. The shell may not react to the SIGTERM that it has got.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The launcher of detached spawns: the caller continues before the child reaches exec. See
+//! The launcher of asynchronous spawns: the caller continues before the child reaches exec. See
 //! decision record 0005.
 //!
 //! The child uses a slot (a stack and a socket) until it has left the caller's memory. It reports that in a shared
@@ -8,18 +8,18 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use spawnfd_child::{Caller, Data, Detached, Parent, Plan, Program, Table, detach as detach_plan};
+use spawnfd_child::{AsyncStart, Caller, Data, Parent, Plan, Program, Table, launch_async};
 use spawnfd_sys::{ArgBlock, CloneOptions, Errno};
 
 use super::attempt::Refusal;
 use super::clone::{check_sources, start, with_slot};
-use super::outcome::detached;
+use super::outcome::async_child;
 use super::slots::{self, Slot, Taken};
 use super::tables::{Meaning, Strategy};
 use super::{Answer, Attempt, reap};
 use crate::host::features::Features;
 
-/// The maximum number of detached children that have not reached exec. A start takes 0.1 ms, so
+/// The maximum number of asynchronous children that have not reached exec. A start takes 0.1 ms, so
 /// more such children mean that the machine is overloaded. The next start then waits for its
 /// child's exec.
 const MOST: usize = 32;
@@ -40,26 +40,26 @@ pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
         slots::put(slot);
         return Err(Refusal::NotMine);
     };
-    let (child, started) = detach(slot, attempt.options, table, plan, Caller).or(Err(Refusal::NotMine))?;
-    Ok(Ok(detached(attempt, (child.pid, child.pidfd.into()), started)))
+    let (child, started) = start_async(slot, attempt.options, table, plan, Caller).or(Err(Refusal::NotMine))?;
+    Ok(Ok(async_child(attempt, (child.pid, child.pidfd.into()), started)))
 }
 
 /// Starts a child that uses the slot, and does not wait for its exec.
-pub(super) fn detach<P: Parent>(
+pub(super) fn start_async<P: Parent>(
     slot: Slot,
     options: CloneOptions,
     table: Table,
     plan: &Arc<Plan<'static>>,
     parent: P,
-) -> Result<(P::Started, Detached), Errno> {
+) -> Result<(P::Started, AsyncStart), Errno> {
     let Slot { memory, channel } = slot;
-    match detach_plan(memory, options, table, plan.clone(), parent) {
-        Ok((started, detached, memory)) => {
+    match launch_async(memory, options, table, plan.clone(), parent) {
+        Ok((started, pending, memory)) => {
             match memory {
                 Ok(memory) => slots::put(Slot { memory, channel }),
                 Err(in_use) => slots::lend(Taken { in_use, channel }),
             }
-            Ok((started, detached))
+            Ok((started, pending))
         }
         // The channel contains descriptors for a child that does not exist, so close the channel.
         Err((errno, memory)) => {
@@ -70,20 +70,20 @@ pub(super) fn detach<P: Parent>(
 }
 
 /// Starts a child with memory of its own and a copy of the caller's table, and does not wait for its exec.
-pub(super) fn detach_in_own_memory<P: Parent>(
+pub(super) fn start_with_separate_mm<P: Parent>(
     attempt: &Attempt<'_>,
     parent: P,
-) -> Result<(P::Started, Detached), Refusal> {
+) -> Result<(P::Started, AsyncStart), Refusal> {
     check_sources(attempt)?;
     let options = CloneOptions { share_memory: false, ..attempt.options };
     let slot = slots::take().map_err(Refusal::Clone)?;
-    detach(slot, options, Table::Copied, &attempt.plan, parent).map_err(Refusal::Clone)
+    start_async(slot, options, Table::Copied, &attempt.plan, parent).map_err(Refusal::Clone)
 }
 
 /// Clones a child with memory of its own, because an action may block. The number of such children has no limit.
-pub(super) fn launch_in_own_memory(attempt: &mut Attempt<'_>) -> Answer {
-    let (child, started) = detach_in_own_memory(attempt, Caller)?;
-    Ok(Ok(detached(attempt, (child.pid, child.pidfd.into()), started)))
+pub(super) fn launch_with_separate_mm(attempt: &mut Attempt<'_>) -> Answer {
+    let (child, started) = start_with_separate_mm(attempt, Caller)?;
+    Ok(Ok(async_child(attempt, (child.pid, child.pidfd.into()), started)))
 }
 
 /// Tests whether [`Strategy::ScmRights`] works: starts a child that receives the same descriptors and execs

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use spawnfd_child::{Announcement, CapabilitySets};
+use spawnfd_child::{CapabilitySets, GuardRegistration};
 use spawnfd_guard::descendants::EndOfProgram;
 use spawnfd_sys::{Ended, Errno, Used, abi, call, fork_generation, receive, wait_pidfd};
 
@@ -44,7 +44,7 @@ pub(crate) struct Subreaper {
     /// The capability sets that the helper needs before its exec, if the exec would remove capabilities of the caller.
     capabilities: Option<CapabilitySets>,
     /// The data with which the helper registers with the guard.
-    announcement: Announcement,
+    registration: GuardRegistration,
     /// The fork generation of the process that has created this value. A forked copy of the host does not own the helper.
     generation: u64,
     state: Mutex<SubreaperState>,
@@ -55,7 +55,7 @@ struct SubreaperState {
     /// This process's end of the socket to the helper.
     channel: Arc<CheckedFd>,
     /// The helper's end of the socket, until the helper has started.
-    far_end: Option<OwnedFd>,
+    peer_end: Option<OwnedFd>,
     helper: Option<Helper>,
     end: Option<EndOfProgram>,
     /// The first time at which the program had ended and the helper had not reported it.
@@ -79,12 +79,12 @@ impl Subreaper {
     pub(crate) fn new(
         template: Template,
         capabilities: Option<CapabilitySets>,
-        announcement: Announcement,
+        registration: GuardRegistration,
     ) -> Result<Subreaper> {
-        let (channel, far_end) = new_channel()?;
+        let (channel, peer_end) = new_channel()?;
         let state = SubreaperState {
             channel,
-            far_end,
+            peer_end,
             helper: None,
             end: None,
             missing_since: None,
@@ -92,7 +92,7 @@ impl Subreaper {
             orphaned_since: None,
         };
         let generation = fork_generation().unwrap_or(1);
-        Ok(Subreaper { template, capabilities, announcement, generation, state: Mutex::new(state) })
+        Ok(Subreaper { template, capabilities, registration, generation, state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, SubreaperState> {
@@ -107,20 +107,20 @@ impl Subreaper {
         self.capabilities
     }
 
-    pub(crate) fn announcement(&self) -> &Announcement {
-        &self.announcement
+    pub(crate) fn registration(&self) -> &GuardRegistration {
+        &self.registration
     }
 
     /// Takes the helper's end of the socket. `None`: a program has already been started below this subreaper.
-    pub(crate) fn take_far_end(&self) -> Option<OwnedFd> {
-        self.state().far_end.take()
+    pub(crate) fn take_peer_end(&self) -> Option<OwnedFd> {
+        self.state().peer_end.take()
     }
 
     /// Replaces the socket after a failed start, unless a helper has started.
     pub(crate) fn renew_channel(&self) -> Result<()> {
         let mut state = self.state();
         if state.helper.is_none() {
-            (state.channel, state.far_end) = new_channel()?;
+            (state.channel, state.peer_end) = new_channel()?;
             (state.end, state.missing_since, state.next_attempt) = (None, None, None);
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Subreaper {
     /// Sends a signal to the helper.
     fn signal_helper(&self, signal: i32) {
         if let Some(pidfd) = self.state().helper.as_ref().and_then(|helper| helper.pidfd.get()) {
-            let _ = call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), signal);
+            let _ = call::pidfd_send_signal(features::killed_calls(), pidfd.as_raw_fd(), signal);
         }
     }
 

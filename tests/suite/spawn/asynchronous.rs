@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Detached spawns: the caller does not wait for exec.
+//! Asynchronous spawns: the caller does not wait for exec.
 
 use crate::common;
 use std::fs;
@@ -20,25 +20,25 @@ use spawnfd_tests::{confine, isolated, scratch};
 
 /// Makes two tests of each body: one by clone3, one by clone. Each first calls `enter`, whose spawn
 /// shows the library that it can pass descriptors.
-macro_rules! detached_starts {
+macro_rules! asynchronous_starts {
     ($($name:ident: $body:expr;)*) => {$(
         mod $name {
             use super::*;
 
             #[test]
             fn clone3() {
-                isolated!(|| check_detached(Launcher::Detached, $body));
+                isolated!(|| check_asynchronous(Launcher::Asynchronous, $body));
             }
 
             #[test]
             fn clone() {
-                isolated!(|| check_detached(Launcher::DetachedClone, $body));
+                isolated!(|| check_asynchronous(Launcher::AsynchronousClone, $body));
             }
         }
     )*};
 }
 
-fn check_detached(launcher: Launcher, body: fn(Launcher, &Path)) {
+fn check_asynchronous(launcher: Launcher, body: fn(Launcher, &Path)) {
     let directory = scratch();
     launcher.enter();
     common::drop_a_running_child();
@@ -66,7 +66,7 @@ fn wait(mut child: Child) {
     assert!(child.wait().expect("own child").success());
 }
 
-detached_starts! {
+asynchronous_starts! {
     spawn_returns_before_exec: |launcher, directory| {
         let (gate, result) = (fifo(directory, "gate"), directory.join("result"));
         let mut child = blocked_at_gate(launcher, &gate, &result, "here").spawn().expect("starts");
@@ -186,7 +186,7 @@ detached_starts! {
             let (sender, receiver) = channel();
             // Without clone3 the child blocks all signals until exec. The library then kills it by
             // SIGKILL at the end of the grace time.
-            let with_clone3 = launcher == Launcher::Detached && spawnfd_tests::has_syscall("clone3");
+            let with_clone3 = launcher == Launcher::Asynchronous && spawnfd_tests::has_syscall("clone3");
             let grace = if with_clone3 { Duration::from_secs(60) } else { Duration::from_millis(300) };
             let run = Run::new().grace(grace).timeout(timeout);
             let handle = command.run_then(&run, move |output| sender.send(output).expect("the receiver is alive")).expect("starts");
@@ -242,16 +242,18 @@ detached_starts! {
 }
 
 #[test]
-fn more_detached_starts_than_pool_entries_do_not_block() {
+fn more_asynchronous_starts_than_pool_entries_do_not_block() {
     isolated!(|| {
         let directory = scratch();
-        Launcher::Detached.enter();
+        Launcher::Asynchronous.enter();
         let (gate, result) = (fifo(directory.path(), "gate"), directory.path().join("result"));
-        let children: Vec<Child> =
-            (0..32).map(|_| blocked_at_gate(Launcher::Detached, &gate, &result, "").spawn().expect("starts")).collect();
+        let children: Vec<Child> = (0..32)
+            .map(|_| blocked_at_gate(Launcher::Asynchronous, &gate, &result, "").spawn().expect("starts"))
+            .collect();
         // These spawns do not wait for exec either. If they did, they would block forever.
-        let more: Vec<Child> =
-            (0..3).map(|_| blocked_at_gate(Launcher::Detached, &gate, &result, "").spawn().expect("starts")).collect();
+        let more: Vec<Child> = (0..3)
+            .map(|_| blocked_at_gate(Launcher::Asynchronous, &gate, &result, "").spawn().expect("starts"))
+            .collect();
         assert_eq!(common::children().len(), 35);
         let gate = open_gate(&gate);
         children.into_iter().chain(more).for_each(wait);
@@ -277,11 +279,11 @@ fn a_timeout_ends_a_blocked_run_without_close_range() {
 fn sources_that_a_child_did_not_receive_are_closed() {
     isolated!(|| {
         common::with_unnoticed_filter(
-            || Launcher::Detached.enter(),
+            || Launcher::Asynchronous.enter(),
             ("recvmsg", Some(libc::EPERM)),
             || {
                 let (mut reader, writer) = common::pipe();
-                let mut child = Launcher::Detached.command("/bin/true").stdout(&writer).spawn().expect("starts");
+                let mut child = Launcher::Asynchronous.command("/bin/true").stdout(&writer).spawn().expect("starts");
                 // The filter refuses recvmsg, so the child ends before it receives its descriptors.
                 let error = child.wait().expect_err("the child ends before exec");
                 assert_eq!((error.stage(), error.errno()), (Stage::Descriptors, Errno::EPERM), "{error}");

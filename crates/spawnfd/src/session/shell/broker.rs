@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The helper of a shell in a sandbox: it starts the shell, and holds the files of each command for it
-//! (`spawnfd_guard::hold`).
+//! (`spawnfd_guard::broker`).
 
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -29,19 +29,19 @@ const MAX_MESSAGES: usize = 16;
 
 /// The descriptors that a sandbox command gets for the helper.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HolderNumbers {
+pub(crate) struct BrokerNumbers {
     socket: RawFd,
     image: RawFd,
     /// The first of the numbers at which the helper holds the files of the session.
     files: RawFd,
 }
 
-impl HolderNumbers {
+impl BrokerNumbers {
     /// Changes a command so that it starts the helper in a sandbox, and the helper starts the command's program.
     ///
     /// # Errors
     /// EOPNOTSUPP: the library contains no helper. E2BIG, EMFILE: no descriptor is left for the sandbox.
-    pub(crate) fn start_in(command: &mut Command<'_>, sandbox: &Sandbox) -> Result<HolderNumbers> {
+    pub(crate) fn start_in(command: &mut Command<'_>, sandbox: &Sandbox) -> Result<BrokerNumbers> {
         let is_free = |number: &RawFd| {
             !command.uses_number(*number) && sandbox.descriptors.iter().all(|given| given.number != *number)
         };
@@ -49,7 +49,7 @@ impl HolderNumbers {
         let socket = free.next().unwrap_or(FIRST_NUMBER);
         let image = free.next().unwrap_or(FIRST_NUMBER + 1);
         let files = (image + 1..).find(|first| (*first..first + SESSION_FILES).all(|number| is_free(&number)));
-        let numbers = HolderNumbers { socket, image, files: files.unwrap_or(image + 1) };
+        let numbers = BrokerNumbers { socket, image, files: files.unwrap_or(image + 1) };
         if command.is_named() {
             let mut args: Vec<OsString> = vec!["hold".into()];
             args.extend([numbers.socket, numbers.image].map(|number| number.to_string().into()));
@@ -66,7 +66,7 @@ impl HolderNumbers {
 
 /// The library's end of the socket to a helper.
 #[derive(Debug)]
-pub(super) struct Holder {
+pub(super) struct DescriptorBroker {
     socket: CheckedFd,
     /// The pids of helper and shell, once the helper has started the shell: the helper's as its own /proc shows it, and
     /// the shell's as this process sees it.
@@ -77,13 +77,13 @@ pub(super) struct Holder {
     first: RawFd,
 }
 
-impl Holder {
+impl DescriptorBroker {
     /// Connects with the helper of a start. Returns the descriptor that the sandbox command gets for it.
-    pub(super) fn connect(numbers: HolderNumbers) -> Result<(Holder, SandboxDescriptor)> {
+    pub(super) fn connect(numbers: BrokerNumbers) -> Result<(DescriptorBroker, SandboxDescriptor)> {
         let (near, far) = socket_pair().map_err(|errno| failed(errno, "socketpair(AF_UNIX, SOCK_SEQPACKET)"))?;
         set_socket_passcred(&near, true).map_err(|e| failed(errno(e), "setsockopt(SO_PASSCRED)"))?;
         let far = SandboxDescriptor::new(numbers.socket, far).map_err(|errno| failed(errno, "fcntl()"))?;
-        Ok((Holder { socket: CheckedFd::new(near), pids: None, end: None, first: numbers.files }, far))
+        Ok((DescriptorBroker { socket: CheckedFd::new(near), pids: None, end: None, first: numbers.files }, far))
     }
 
     /// Receives the helper's messages that have arrived.

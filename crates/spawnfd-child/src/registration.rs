@@ -15,7 +15,7 @@ use spawnfd_sys::{Errno, call};
 /// The guard reads the word after the parent's death. After the write, the child checks its parent. If the parent is
 /// alive, the guard will see the pid. If the parent has died, the child exits.
 #[derive(Clone)]
-pub struct Announcement {
+pub struct GuardRegistration {
     word: NonNull<AtomicU64>,
     /// Owns the memory of the word.
     _keeper: Arc<dyn Any + Send + Sync>,
@@ -24,21 +24,21 @@ pub struct Announcement {
 }
 
 // SAFETY: the word is only used as an atomic, and the keeper is Send and Sync.
-unsafe impl Send for Announcement {}
+unsafe impl Send for GuardRegistration {}
 // SAFETY: threads share the word only as an atomic, and the keeper is Sync.
-unsafe impl Sync for Announcement {}
+unsafe impl Sync for GuardRegistration {}
 
-impl fmt::Debug for Announcement {
+impl fmt::Debug for GuardRegistration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Announcement")
+        f.debug_struct("GuardRegistration")
             .field("ticket", &self.ticket)
             .field("parent", &self.parent)
             .finish_non_exhaustive()
     }
 }
 
-impl Announcement {
-    /// Prepares an announcement in `word`, a part of `keeper`, for a child of the process `parent`.
+impl GuardRegistration {
+    /// Prepares a registration in `word`, a part of `keeper`, for a child of the process `parent`.
     ///
     /// The child writes only while the word contains `ticket`.
     pub fn new<T: Any + Send + Sync>(
@@ -46,8 +46,8 @@ impl Announcement {
         word: impl for<'a> FnOnce(&'a T) -> &'a AtomicU64,
         ticket: u64,
         parent: i32,
-    ) -> Announcement {
-        Announcement { word: NonNull::from(word(&keeper)), _keeper: keeper, ticket, parent }
+    ) -> GuardRegistration {
+        GuardRegistration { word: NonNull::from(word(&keeper)), _keeper: keeper, ticket, parent }
     }
 
     /// Prepares the word for another child, after the failure of an earlier one.

@@ -12,20 +12,20 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call;
-use spawnfd_sys::{Calls, CloneOptions, Cloned, Errno, FreshFd, RawFd, abi};
+use spawnfd_sys::{CallSet, CloneOptions, Cloned, Errno, FreshFd, RawFd, abi};
 use spawnfd_sys::{clone_child, clone_child_into, prctl, send, wait_pid};
 
-use crate::Announcement;
+use crate::GuardRegistration;
 use crate::child::{Gate, Start, exec, prepare};
 use crate::launch::{ChildMemory, NewChild, Parent};
 use crate::plan::{Plan, Table};
-use crate::report::{Failure, Outcome, PENDING, Stage, is_pending};
+use crate::report::{ChildStage, Failure, Outcome, PENDING, is_pending};
 
 /// The subreaper of a program that is about to start. The start returns when the child is at exec, and the intermediate
 /// process has become the subreaper's program, or one of them has failed.
 ///
 /// Processes with memory of their own may write to the shared words after the start has returned, and the child may not
-/// have called exec yet. So start them with [`detach`](crate::detach).
+/// have called exec yet. So start them with [`launch_async`](crate::launch_async).
 #[derive(Debug)]
 pub struct Subreaper<'a> {
     /// The intermediate process's memory.
@@ -36,7 +36,7 @@ pub struct Subreaper<'a> {
     /// and otherwise another strategy.
     pub table: Table,
     /// Registers the intermediate process with the guard.
-    pub announcement: Option<&'a Announcement>,
+    pub registration: Option<&'a GuardRegistration>,
     /// A socket of the caller. If the child's table is copied, the intermediate process sends the child's pidfd to it.
     pub socket: RawFd,
     /// False if an action of the child may block for any time. Then the start does not wait for the child.
@@ -68,14 +68,14 @@ impl Parent for Subreaper<'_> {
     unsafe fn create(self, child: &NewChild<'_>) -> Result<BelowSubreaper, Errno> {
         let words = child.words;
         words.intermediate_report().store(PENDING, Ordering::Release);
-        if let Some(announcement) = self.announcement {
-            announcement.renew();
+        if let Some(registration) = self.registration {
+            registration.renew();
         }
         words.pid().store(0, Ordering::Release);
         words.pidfd().store(NO_PIDFD, Ordering::Release);
         words.status().store(NO_STATUS, Ordering::Release);
         words.gate().reset();
-        let (killed, gate) = (self.plan.killed, words.gate());
+        let (killed_calls, gate) = (self.plan.killed_calls, words.gate());
         let intermediate = CloneOptions { namespaces: 0, cgroup: None, ..child.options };
         // The kernel clears these words when the processes have left this memory.
         let (in_memory, own_in_memory) = (AtomicU32::new(1), AtomicU32::new(1));
@@ -88,8 +88,8 @@ impl Parent for Subreaper<'_> {
             gate: None,
         };
         let socket = (!child.options.share_descriptors).then_some(self.socket);
-        let (announcement, waits) = (self.announcement, self.waits);
-        let this = Intermediate { child, own, announcement, in_memory: &in_memory, waits, socket };
+        let (registration, waits) = (self.registration, self.waits);
+        let this = Intermediate { child, own, registration, in_memory: &in_memory, waits, socket };
         let input = (&raw const this).cast();
         // SAFETY: both processes keep the contract of this crate's documentation: with shared memory each writes only to
         // its own stack, ours by the caller's contract and the exclusive borrow of `self.memory`, and to the words. The
@@ -98,7 +98,7 @@ impl Parent for Subreaper<'_> {
         let process =
             unsafe { clone_child(&intermediate, &self.memory.stack, enter_subreaper, input, Some(&own_in_memory)) }?;
         if intermediate.share_memory {
-            await_exec(killed, &process, &own_in_memory, gate);
+            await_exec(killed_calls, &process, &own_in_memory, gate);
             // The kernel stores the pidfd's number before the child runs.
             let number = words.pidfd().load(Ordering::Acquire);
             if number != NO_PIDFD {
@@ -107,7 +107,7 @@ impl Parent for Subreaper<'_> {
                 });
             }
         } else {
-            await_report(killed, &process, words.intermediate_report(), gate);
+            await_report(killed_calls, &process, words.intermediate_report(), gate);
         }
         let (pid, pidfd) = (words.pid().load(Ordering::Acquire) as i32, words.pidfd().load(Ordering::Acquire));
         let status = words.status().load(Ordering::Acquire);
@@ -136,7 +136,7 @@ const EXEC_TIMEOUT: i64 = 1_000_000_000;
 
 /// Continues the intermediate process, which the program may have stopped. Kills it after [`EXEC_TIMEOUT`].
 struct Watch<'a> {
-    killed: Calls,
+    killed_calls: CallSet,
     process: &'a Cloned,
     gate: Gate<'a>,
     /// The time since the gate was open.
@@ -150,14 +150,14 @@ impl Watch<'_> {
         if self.gate.state() == Gate::OPEN {
             self.waited += nanoseconds;
             let signal = if self.waited < EXEC_TIMEOUT { abi::SIGCONT } else { abi::SIGKILL };
-            let _ = call::pidfd_send_signal(self.killed, self.process.pidfd.number(), signal as i32);
+            let _ = call::pidfd_send_signal(self.killed_calls, self.process.pidfd.number(), signal as i32);
         }
     }
 }
 
 /// Waits until the intermediate process has left this memory, by exec or exit.
-fn await_exec(killed: Calls, process: &Cloned, in_memory: &AtomicU32, gate: Gate<'_>) {
-    let mut watch = Watch { killed, process, gate, waited: 0 };
+fn await_exec(killed_calls: CallSet, process: &Cloned, in_memory: &AtomicU32, gate: Gate<'_>) {
+    let mut watch = Watch { killed_calls, process, gate, waited: 0 };
     while in_memory.load(Ordering::Acquire) != 0 {
         call::futex_wait(in_memory, 1, Gate::INTERVAL);
         if in_memory.load(Ordering::Acquire) != 0 {
@@ -178,9 +178,9 @@ fn await_departure(in_memory: &AtomicU32, does_not_exist: impl Fn() -> bool) {
 }
 
 /// Waits until an intermediate process with memory of its own is about to call exec, or has ended.
-fn await_report(killed: Calls, process: &Cloned, report: &AtomicU64, gate: Gate<'_>) {
+fn await_report(killed_calls: CallSet, process: &Cloned, report: &AtomicU64, gate: Gate<'_>) {
     const INTERVAL: i64 = 100_000;
-    let mut watch = Watch { killed, process, gate, waited: 0 };
+    let mut watch = Watch { killed_calls, process, gate, waited: 0 };
     let mut watched = [abi::pollfd { fd: process.pidfd.number(), events: abi::POLLIN as i16, revents: 0 }];
     while is_pending(report.load(Ordering::Acquire)) && call::poll(&mut watched, Some((0, INTERVAL))) != Ok(1) {
         watch.tick(INTERVAL);
@@ -192,7 +192,7 @@ struct Intermediate<'a, 'q> {
     child: &'a NewChild<'a>,
     /// The intermediate process's own plan.
     own: Start<'a, 'q>,
-    announcement: Option<&'a Announcement>,
+    registration: Option<&'a GuardRegistration>,
     /// The word that the kernel clears when the child has left this memory.
     in_memory: &'a AtomicU32,
     /// Whether the process waits until the child is at the gate.
@@ -217,7 +217,7 @@ unsafe extern "C" fn enter_subreaper(this: *const ()) -> ! {
                 // Without its subreaper the tree is not complete. The child still has its pid: only this process reaps it.
                 let _ = call::kill(child.pid, 9);
                 let _ = wait_pid(child.pid, true);
-                Failure { stage: Stage::Exec, errno }
+                Failure { stage: ChildStage::Exec, errno }
             }
             Err(failure) => {
                 this.child.words.gate().close();
@@ -235,9 +235,9 @@ unsafe extern "C" fn enter_subreaper(this: *const ()) -> ! {
 
 /// Becomes a subreaper and creates the child.
 fn create_child(this: &Intermediate<'_, '_>) -> Result<Cloned, Failure> {
-    let failed = |errno| Failure { stage: Stage::Subreaper, errno };
-    if let Some(announcement) = this.announcement {
-        announcement.make().map_err(failed)?;
+    let failed = |errno| Failure { stage: ChildStage::Subreaper, errno };
+    if let Some(registration) = this.registration {
+        registration.make().map_err(failed)?;
     }
     call::prctl(prctl::PR_SET_CHILD_SUBREAPER, 1, 0).map_err(failed)?;
     let &NewChild { ref options, stack, entry, input, words, .. } = this.child;
