@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::engine::{EngineOrder, RunHandle};
 use super::limits::LimitMonitor;
-use super::run_state::{OutputSource, SharedProgram, SharedRecord};
+use super::record::{OutputSource, SharedRecord};
+use super::run_state::SharedProgram;
 use super::{Chunk, InputWriter, Output, TerminalSize};
 use crate::callback::Callback;
 use crate::error::{Errno, Error, Result, Stage};

@@ -67,7 +67,7 @@ pub(crate) use pty::Pty;
 pub use pty::TerminalSize;
 pub use reader::{OutputReader, ReadStatus};
 pub use record::Chunk;
-use record::{Keep, Record, Recorded};
+use record::{Keep, Recorded};
 pub(crate) use run_state::{Connections, ProgramEnd, RunState, Supervised};
 pub use spill::{Spill, SpillEnd, SpillFile, Spilled};
 pub use stream::Stream;

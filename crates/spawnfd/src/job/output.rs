@@ -464,8 +464,8 @@ fn split_off<'a>(bytes: &mut &'a [u8], length: &mut u64) -> &'a [u8] {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::job::record::{Keep, Record, Recorded};
     use crate::job::text::tests::nearly_text;
-    use crate::job::{Keep, Record, Recorded};
     use proptest::prelude::*;
 
     pub(in crate::job) const MARKER: &str = "[… {omitted} omitted …]";

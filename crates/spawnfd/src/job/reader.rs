@@ -9,7 +9,8 @@ use rustix::pipe::fcntl_setpipe_size;
 use spawnfd_sys::call;
 
 use super::engine::{EngineOrder, RunHandle};
-use super::run_state::{OutputSource, RunFd, SharedRecord};
+use super::record::{OutputSource, SharedRecord};
+use super::run_state::RunFd;
 use super::{Events, Job, Stream};
 
 /// The size of the buffer for one read: the default capacity of a pipe.

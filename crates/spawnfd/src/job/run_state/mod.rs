@@ -3,7 +3,6 @@
 //! engine's drives it. `result.rs` makes its result.
 
 mod blocking;
-mod output;
 mod result;
 mod supervised;
 
@@ -16,13 +15,13 @@ use rustix::io::ioctl_fionread;
 use spawnfd_guard::process::ticks_now;
 
 use super::limits::{LimitMonitor, Load};
+use super::record::{OutputSource, SharedRecord};
 use super::{Feed, FeedStatus, Leftovers, Limit, Producer, Pty, Resource, Run, Source, Stop, Stream};
 use crate::child::Child;
 use crate::error::Result;
 use crate::limiter::Permit;
 use crate::sandbox::SandboxDescriptor;
 use crate::tree::Tree;
-pub(super) use output::{OutputSource, SharedRecord};
 use supervised::Program;
 pub(super) use supervised::SharedProgram;
 pub(crate) use supervised::{ProgramEnd, Supervised};
