@@ -4,7 +4,7 @@
 //! The parent builds a complete [`Plan`] before the child exists, and the child performs it in `enter`.
 //! [`launch`] creates the child and sleeps until the child has exec'd or failed. [`launch_async`] returns without waiting for
 //! exec. The [`Parent`] of the child is the caller or an intermediate process. [`leave_marker`] creates a child that
-//! exits at once. [`killed_calls`] creates children that probe for which system calls a seccomp filter kills the process.
+//! exits at once. [`probe_killed_calls`] creates children that probe for which system calls a seccomp filter kills the process.
 //!
 //! # Contract of the child's half
 //! The child may share its parent's memory while other threads of the parent run. So between clone and exec the child
@@ -34,7 +34,7 @@ pub use data::Data;
 pub use launch::{
     AsyncStart, Caller, ChildMemory, Parent, SlotInUse, launch, launch_async, leave_marker, probe_killed_calls,
 };
-pub use namespace::Namespace;
+pub use namespace::{InNamespace, Namespace};
 pub use plan::{Check, Identity, Pinned, Plan, Program, Step, Table, is_candidate};
 pub use posix::{PosixAction, PosixProgram, PosixScheduling, PosixSpawn, spawn_posix};
 pub use registration::GuardRegistration;

@@ -26,11 +26,20 @@ pub struct Namespace {
     pub user: bool,
 }
 
-impl Parent for Namespace {
-    /// The child, or an intermediate process that has failed.
-    type Started = Cloned;
+/// A process that was started in a pid namespace.
+#[derive(Debug)]
+pub struct InNamespace {
+    /// The child, or an intermediate process that has ended without reporting a child.
+    pub process: Cloned,
+    /// The outcome, if `process` is an intermediate process. If a signal killed it, there may be a child that still
+    /// writes to the words of the start, so do not use its [`ChildMemory`](crate::ChildMemory) again.
+    pub failure: Option<Outcome>,
+}
 
-    unsafe fn create(self, child: &NewChild<'_>) -> Result<Cloned, Errno> {
+impl Parent for Namespace {
+    type Started = InNamespace;
+
+    unsafe fn create(self, child: &NewChild<'_>) -> Result<InNamespace, Errno> {
         let words = child.words;
         words.report().store(ChildStage::Namespace.progress(), Ordering::Release);
         words.pid().store(0, Ordering::Release);
@@ -47,24 +56,24 @@ impl Parent for Namespace {
         };
         let inside = Intermediate { child, options, namespace: self };
         // SAFETY: both processes have memory of their own; only the words are shared. Signals are blocked.
-        let outer =
+        let process =
             unsafe { clone_child(&intermediate, child.stack, enter_namespace, (&raw const inside).cast(), None) }?;
         let pid = words.pid().load(Ordering::Acquire) as i32;
         if pid == 0 {
-            // A signal may have killed the intermediate process before it stored the child's pid.
-            let outcome = Outcome::of(words.report().load(Ordering::Acquire));
-            if matches!(outcome, Outcome::Program { .. }) {
-                words.report().store(ChildStage::Namespace.progress(), Ordering::Release);
-            }
-            return Ok(outer);
+            let failure = match Outcome::of(words.report().load(Ordering::Acquire)) {
+                Outcome::Failed(failure) => Outcome::Failed(failure),
+                // A signal has killed the intermediate process, maybe after it created a child.
+                _ => Outcome::Killed(ChildStage::Namespace),
+            };
+            return Ok(InNamespace { process, failure: Some(failure) });
         }
         // The intermediate process has exited, or exits soon. It sends no SIGCHLD.
-        let number = outer.pidfd.into_number();
+        let number = process.pidfd.into_number();
         let _ = wait_pidfd(number, true);
         let _ = call::close(number);
         // SAFETY: the intermediate process, which used this table, has reported the number.
         let pidfd = unsafe { FreshFd::from_number(words.pidfd().load(Ordering::Acquire) as RawFd) };
-        Ok(Cloned { pid, pidfd })
+        Ok(InNamespace { process: Cloned { pid, pidfd }, failure: None })
     }
 }
 

@@ -61,9 +61,10 @@ pub(super) fn start_async<P: Parent>(
             }
             Ok((started, pending))
         }
-        // The channel contains descriptors for a child that does not exist, so close the channel.
         Err((errno, memory)) => {
-            slots::put(Slot { memory, channel: None });
+            // If the table is passed, the channel contains descriptors for a child that does not exist.
+            let channel = channel.filter(|_| !matches!(table, Table::Passed { .. }));
+            slots::put(Slot { memory, channel });
             Err(errno)
         }
     }

@@ -4,24 +4,29 @@
 
 use std::os::fd::AsRawFd;
 
-use spawnfd_child::{Namespace, Table, launch as launch_plan};
+use spawnfd_child::{InNamespace, Namespace, Table, launch as launch_plan};
 
 use super::asynchronous::start_with_separate_mm;
 use super::attempt::Refusal;
-use super::clone::{Arrived, check_sources, with_slot};
+use super::clone::{Arrived, check_sources};
 use super::outcome::async_child;
-use super::{Answer, Attempt};
+use super::{Answer, Attempt, slots};
 
 pub(super) fn launch(attempt: &mut Attempt<'_>) -> Answer {
     let (init, user) = attempt.start.namespace().ok_or(Refusal::NotMine)?;
     let namespace = Namespace { init: init.as_raw_fd(), user };
     if attempt.may_block {
-        let (child, started) = start_with_separate_mm(attempt, namespace)?;
-        return Ok(Ok(async_child(attempt, (child.pid, child.pidfd.into()), started)));
+        let (started, pending) = start_with_separate_mm(attempt, namespace)?;
+        let process = started.process;
+        return Ok(Ok(async_child(attempt, (process.pid, process.pidfd.into()), pending)));
     }
     check_sources(attempt)?;
-    let launched = with_slot(|slot| {
-        launch_plan(&mut slot.memory, attempt.options, Table::Copied, &attempt.plan, namespace).map_err(Refusal::Clone)
-    })?;
-    Ok(Arrived::from(launched).answer(attempt))
+    let mut slot = slots::take().map_err(Refusal::Clone)?;
+    let launched = launch_plan(&mut slot.memory, attempt.options, Table::Copied, &attempt.plan, namespace);
+    // If the start failed in the namespace, a child may still write to the slot.
+    if !matches!(launched, Ok((InNamespace { failure: Some(_), .. }, _))) {
+        slots::put(slot);
+    }
+    let (started, outcome) = launched.map_err(Refusal::Clone)?;
+    Ok(Arrived::from((started.process, started.failure.unwrap_or(outcome))).answer(attempt))
 }

@@ -90,27 +90,31 @@ fn start(
                 slot.channel = None;
                 return Ok(None);
             };
-            let reserved = reserve(matches!(table, child::Table::Copied), peer_end)?;
-            let below = child::Subreaper {
-                memory: &mut own_slot.memory,
-                plan: helper,
-                table: own_table,
-                registration: Some(subreaper.registration()),
-                socket: peer_end.as_raw_fd(),
-                waits: true,
-            };
-            let (started, outcome, pending) = if options.share_memory {
-                let (started, outcome) = launch_plan(&mut slot.memory, options, table, plan, below)?;
-                (started, outcome, None)
-            } else {
+            let mut start_below = || -> std::result::Result<_, Errno> {
+                let reserved = reserve(matches!(table, child::Table::Copied), peer_end)?;
+                let below = child::Subreaper {
+                    memory: &mut own_slot.memory,
+                    plan: helper,
+                    table: own_table,
+                    registration: Some(subreaper.registration()),
+                    socket: peer_end.as_raw_fd(),
+                    waits: true,
+                };
+                if options.share_memory {
+                    let (started, outcome) = launch_plan(&mut slot.memory, options, table, plan, below)?;
+                    return Ok((reserved, started, outcome, None));
+                }
                 // Both processes may use their shared words for longer than this start.
                 let (started, pending) = start_async(slots::take()?, options, table, plan, below)?;
-                (started, pending.outcome(), Some(pending))
+                Ok((reserved, started, pending.outcome(), Some(pending)))
             };
-            if !matches!(started.subreaper_outcome, Outcome::Program { .. }) {
+            let started = start_below();
+            if !matches!(&started, Ok((_, started, ..)) if matches!(started.subreaper_outcome, Outcome::Program { .. }))
+            {
                 // The socket may still contain descriptors for the intermediate process.
                 own_slot.channel = None;
             }
+            let (reserved, started, outcome, pending) = started?;
             let outcome = |exec_of: Option<i32>| match (exec_of, pending) {
                 (Some(pid), Some(pending)) => outcome_after_exec(pid, &pending),
                 _ => outcome,

@@ -225,7 +225,8 @@ impl Supervised for Program {
     fn terminate(&mut self, _grace: Duration) {
         self.begins_by = None;
         self.child.terminate_unbegun();
-        if !lock(&self.tree).got_sigterm {
+        let got_sigterm = std::mem::replace(&mut lock(&self.tree).got_sigterm, true);
+        if !got_sigterm {
             self.signal(TERM, true);
         }
     }
@@ -298,6 +299,9 @@ impl SharedProgram {
         let mut shared = lock(&tree);
         // After the program's end, the run decides about the other processes of the tree.
         let Some(pidfd) = pidfd.get().filter(|pidfd| !guard_sys::wait_for_end(pidfd.as_raw_fd(), 0)) else { return };
+        if shared.got_sigterm {
+            return;
+        }
         shared.got_sigterm = shared.tree.signal_all(TERM)
             || pidfd_send_signal(features::killed_calls(), pidfd.as_raw_fd(), TERM).is_ok();
     }
