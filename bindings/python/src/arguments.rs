@@ -88,8 +88,12 @@ pub fn os_strings(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<OsString
         return Err(single_string_error(value, name, expected));
     }
     let Ok(sequence) = value.cast::<PySequence>() else { return Err(wrong_type(&name, expected, value)) };
-    let items = sequence.try_iter()?.enumerate();
-    items.map(|(index, item)| os_string(&item?, &format_args!("{name}[{index}]"))).collect()
+    // collect() would import the module operator, which fails while the interpreter is being finalized.
+    let mut strings = Vec::new();
+    for (index, item) in sequence.try_iter()?.enumerate() {
+        strings.push(os_string(&item?, &format_args!("{name}[{index}]"))?);
+    }
+    Ok(strings)
 }
 
 /// Returns the error for a single string in place of a sequence, with a correct example.

@@ -80,6 +80,7 @@ UNTESTED = {
     "madvise": "every kernel supports MADV_DONTFORK and the other values used",
     "getrandom": "every kernel has it",
     "no pipe for start-up output": "three more descriptors were available just before",
+    "needs x86_64 with glibc": "only on other platforms",
     "adapter": "the interpreter would have to fail on a few lines of code",
     "the interpreter's initialisation failed": "CPython itself reports what failed",
     "development mode of 3.8": "needs that CPython",

@@ -307,6 +307,12 @@ impl Tree {
         }
     }
 
+    /// Like `program_started`, for a tree of tier `group` that gets the pidfd by `supply_pidfd` before its first use. Most
+    /// runs do not use it.
+    pub(crate) fn program_started_without_pidfd(&mut self, pid: u32) {
+        let _ = self.follow_program(pid as i32, None);
+    }
+
     /// Tells the tree that the program has ended. Call this *before* you reap the program. Until it is reaped, the
     /// program has its pid, so every process in a session with that number belongs to the tree. The call is cheap.
     ///

@@ -138,8 +138,12 @@ struct ProgramTree {
 impl Program {
     /// `tree` is the tree that the library prepared before it started the child.
     pub(super) fn new(child: Child, mut tree: Tree) -> Program {
-        tree.program_started(child.id(), child.as_fd());
-        tree.program_is_kept();
+        if tree.tier() == Tier::Group {
+            tree.program_started_without_pidfd(child.id());
+        } else {
+            tree.program_started(child.id(), child.as_fd());
+            tree.program_is_kept();
+        }
         let begins_by = child.begins_by(Instant::now());
         let tree = Arc::new(Mutex::new(ProgramTree { tree, got_sigterm: false }));
         Program { child, tree, alive_at: 0, begins_by }
