@@ -229,10 +229,13 @@ function load(): Native {
   if (isPortable) {
     return (require('./portable/index.js') as { portable: Native }).portable;
   }
-  // A build in the repository, or else the package of this machine. Some package managers ignore the libc, and install
-  // two packages.
+  // A build in the repository takes precedence over installed packages.
+  if (isInstalled('./spawnfd.node')) {
+    return require('./spawnfd.node') as Native;
+  }
+  // Some package managers ignore the libc, and install two packages.
   const target = `@spawnfd/linux-${process.arch}`;
-  const [found, other] = ['./spawnfd.node', `${target}-gnu`, `${target}-musl`].filter(isInstalled);
+  const [found, other] = [`${target}-gnu`, `${target}-musl`].filter(isInstalled);
   const name = found !== undefined && other === undefined ? found : fittingPackage();
   try {
     return require(name) as Native;
