@@ -71,7 +71,7 @@ const removals = new WeakMap<Set<() => void>, () => void>();
 
 /** @internal */
 export function isExit(outcome: Outcome): outcome is NativeExit {
-  return outcome !== null && 'code' in outcome && !isFailure(outcome);
+  return outcome !== null && 'code' in outcome && !isFailure(outcome) && !('stdout' in outcome);
 }
 
 /**

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Loads the native half, and delivers its outcomes to promises.
 
+import type { Piece } from './result';
 import type { WarmExplanation } from './warm';
 
 export interface NativeFailure {
@@ -14,13 +15,18 @@ export interface NativeFailure {
 }
 
 export interface NativeResult {
+  readonly code: number | null;
+  readonly signal: number | null;
+  readonly stop: string;
   readonly stdout: Buffer;
   readonly stderr: Buffer;
+  /** Creates the pieces at each access. Null without the option `combined`. */
+  readonly output: Piece[] | null;
   text(isStderr: boolean): string;
   part(isStderr: boolean, isTail: boolean): Buffer;
   /** JSON. */
   fields(): string;
-  /** JSON. */
+  /** JSON, without the output. */
   details(): string;
   failure(): string | null;
 }
@@ -229,10 +235,13 @@ function load(): Native {
   if (isPortable) {
     return (require('./portable/index.js') as { portable: Native }).portable;
   }
-  // A build in the repository, or else the package of this machine. Some package managers ignore the libc, and install
-  // two packages.
+  // A build in the repository takes precedence over installed packages.
+  if (isInstalled('./spawnfd.node')) {
+    return require('./spawnfd.node') as Native;
+  }
+  // Some package managers ignore the libc, and install two packages.
   const target = `@spawnfd/linux-${process.arch}`;
-  const [found, other] = ['./spawnfd.node', `${target}-gnu`, `${target}-musl`].filter(isInstalled);
+  const [found, other] = [`${target}-gnu`, `${target}-musl`].filter(isInstalled);
   const name = found !== undefined && other === undefined ? found : fittingPackage();
   try {
     return require(name) as Native;

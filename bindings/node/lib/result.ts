@@ -26,15 +26,11 @@ export interface Leftover {
 }
 
 interface Details {
-  stop: Stop;
-  code: number | null;
-  signal: number | null;
   started: string;
   wall_seconds: number;
   cpu_seconds: number;
   max_rss_bytes: number;
   limit?: string;
-  output?: Piece[];
   omitted_bytes: number;
   omitted: { stdout: Omitted; stderr: Omitted };
   seen_bytes: number;
@@ -61,9 +57,10 @@ interface Details {
  */
 export class RunResult<S extends Stop = Stop> {
   readonly #native: NativeResult;
-  readonly #all: Details;
+  #details: Details | undefined;
   #stdout: Buffer | undefined;
   #stderr: Buffer | undefined;
+  #output: Piece[] | null | undefined;
 
   /** Why the run ended. `exited`: the program ended by itself. */
   readonly stop: S;
@@ -75,10 +72,13 @@ export class RunResult<S extends Stop = Stop> {
   /** @internal */
   constructor(native: NativeResult) {
     this.#native = native;
-    this.#all = JSON.parse(native.details()) as Details;
-    this.stop = this.#all.stop as S;
-    this.code = this.#all.code;
-    this.signal = this.#all.signal;
+    this.stop = native.stop as S;
+    this.code = native.code;
+    this.signal = native.signal;
+  }
+
+  get #all(): Details {
+    return (this.#details ??= JSON.parse(this.#native.details()) as Details);
   }
 
   /** Whether the program ended by itself with exit code 0. */
@@ -119,7 +119,7 @@ export class RunResult<S extends Stop = Stop> {
   }
   /** The output of both streams in order of arrival; null without the option `combined`. */
   get output(): Piece[] | null {
-    return this.#all.output ?? null;
+    return (this.#output ??= this.#native.output);
   }
   /** The limit that was reached, and its enforcer, such as `memory (cgroup)`. */
   get limit(): S extends 'limit' ? string : null {

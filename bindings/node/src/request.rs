@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Converts the arguments of a call to a command of the core.
 
-use std::future::Future;
+use std::future::{Future, ready};
+use std::pin::pin;
 use std::time::Duration;
 
+use futures::future::{Either, select};
 use napi::bindgen_prelude::*;
 use napi_derive::napi;
 use spawnfd::internal::{CallOptions, set_stream, stream_number};
@@ -130,11 +132,16 @@ impl Request {
     pub async fn run_beside(
         mut self,
         session: &Session,
-        stop: impl Future<Output = ()>,
+        stop: impl Future<Output = ()> + Unpin,
     ) -> std::result::Result<Output, Failure> {
-        let state = session.side_state_async().await;
-        state.map_err(|error| self.origins.failure(error))?.apply(&mut self.command);
-        self.run(stop).await
+        match select(pin!(session.side_state_async()), stop).await {
+            Either::Left((state, stop)) => {
+                state.map_err(|error| self.origins.failure(error))?.apply(&mut self.command);
+                self.run(stop).await
+            }
+            // Nothing has started. A run whose stop is ready fails with ECANCELED.
+            Either::Right(_) => self.run(ready(())).await,
+        }
     }
 
     /// Starts the program as a job, unless `stop` comes before.

@@ -9,6 +9,14 @@ use spawnfd::Output;
 use spawnfd::internal::Details;
 use spawnfd::job::Stream;
 
+/// A piece of a combined run's output.
+#[napi(object, object_from_js = false)]
+pub struct NativePiece {
+    pub stream: &'static str,
+    pub text: String,
+    pub omitted: Option<f64>,
+}
+
 #[napi]
 pub struct NativeResult(Arc<Output>);
 
@@ -26,10 +34,37 @@ impl NativeResult {
         Ok(serde_json::to_string(&*self.0)?)
     }
 
-    /// The fields except the text of both streams, as JSON.
+    /// The fields except `stdout`, `stderr` and `output`, as JSON. Their size does not depend on the output's.
     #[napi]
     pub fn details(&self) -> Result<String> {
         Ok(serde_json::to_string(&Details(&self.0))?)
+    }
+
+    #[napi(getter)]
+    pub fn code(&self) -> Option<i32> {
+        self.0.code()
+    }
+
+    #[napi(getter)]
+    pub fn signal(&self) -> Option<i32> {
+        self.0.signal()
+    }
+
+    #[napi(getter)]
+    pub fn stop(&self) -> &'static str {
+        self.0.stop.name()
+    }
+
+    /// The output of both streams in order of arrival; null without the option `combined`. The pieces are not JSON,
+    /// because V8 limits the length of a string.
+    #[napi(getter)]
+    pub fn output(&self) -> Option<Vec<NativePiece>> {
+        let pieces = self.0.pieces()?.into_iter().map(|piece| NativePiece {
+            stream: piece.stream.name(),
+            text: piece.text,
+            omitted: (piece.omitted > 0).then_some(piece.omitted as f64),
+        });
+        Some(pieces.collect())
     }
 
     #[napi(getter)]

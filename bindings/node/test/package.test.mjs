@@ -36,7 +36,7 @@ test('a missing binding is one clear sentence', async (t) => {
   );
 });
 
-test('of two native packages, the one for this libc is loaded', async (t) => {
+test('a build in the repository is loaded, or else the package for this libc', async (t) => {
   const directory = scratch(t);
   cpSync(dirname(PACKAGE), join(directory, 'dist'), { recursive: true });
   writeFileSync(join(directory, 'package.json'), '{}');
@@ -46,9 +46,11 @@ test('of two native packages, the one for this libc is loaded', async (t) => {
     writeFileSync(join(dirname(addon(libc)), 'package.json'), '{"main": "spawnfd.node"}');
     writeFileSync(addon(libc), 'no ELF file');
   }
-  renameSync(join(directory, 'dist', 'spawnfd.node'), addon('gnu'));
   const path = JSON.stringify(join(directory, 'dist', 'index.js'));
   const load = `try { console.log(require(${path}).runSync(['true']).ok); } catch (error) { console.log(error.message); }`;
+  assert.equal((await node(load)).stdout, 'true\n');
+
+  renameSync(join(directory, 'dist', 'spawnfd.node'), addon('gnu'));
   assert.equal((await node(load)).stdout, 'true\n');
 
   writeFileSync(addon('gnu'), 'no ELF file');

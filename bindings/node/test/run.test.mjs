@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { inspect } from 'node:util';
 import { AbortError, ExitError, Limiter, run, runSync, sh, SpawnError } from '../dist/index.js';
 import { isRunning, NEEDS_NATIVE, node, pidIn, scratch, until } from './support.mjs';
 
@@ -111,6 +112,23 @@ test('a limiter bounds what runs at once, and an aborted call leaves its queue',
 test('many runs at once keep their results apart', async () => {
   const results = await Promise.all(Array.from({ length: 200 }, (_, index) => run(['echo', `${index}`])));
   assert.deepEqual(results.map((result) => result.text), Array.from({ length: 200 }, (_, index) => `${index}\n`));
+});
+
+test('combined output is decoded only on access', { skip: NEEDS_NATIVE }, async () => {
+  // JSON has 6 characters for each NUL: more than V8 permits in a string.
+  const size = 90_000_000;
+  const result = await run(['head', '-c', `${size}`, '/dev/zero'], { combined: true, keep: 'all' });
+  const { ok, stop, code, signal, seenBytes } = result;
+  assert.deepEqual([ok, stop, code, signal, seenBytes], [true, 'exited', 0, null, size]);
+  const { output } = result;
+  assert.deepEqual(output.map(({ stream, text }) => [stream, text.length]), [['stdout', size]]);
+  assert.equal(result.output, output);
+});
+
+test('inspection shows why a run ended', async () => {
+  const result = await run(sh('echo out; exit 3'));
+  assert.equal(inspect(result), "RunResult { stop: 'exited', code: 3, signal: null }");
+  assert.deepEqual(Object.keys(result), ['stop', 'code', 'signal']);
 });
 
 test('a start does not block the event loop', async () => {

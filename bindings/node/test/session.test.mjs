@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 import assert from 'node:assert/strict';
-import { mkdirSync } from 'node:fs';
+import { copyFileSync, mkdirSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { AbortError, Job, Limiter, Session, SpawnError, Warm } from '../dist/index.js';
@@ -89,6 +89,23 @@ test('a side command runs beside the shell', async (t) => {
   await job.closeStdin();
   await job.wait();
   await assert.rejects((await open(t)).sideCommand(['true']), /option restart/);
+});
+
+test('a side command can be aborted while another shell reads the state', async (t) => {
+  const directory = scratch(t);
+  const [shell, script, file] = ['bash', 'script', 'pid'].map((name) => join(directory, name));
+  copyFileSync('/bin/bash', shell);
+  const session = await open(t, { restart: true }, shell);
+  await session.run('true');
+  // The session starts the script in place of a shell that reads the state.
+  writeFileSync(script, `#!/bin/sh\necho $$ > ${file}\nexec /bin/sleep 1000\n`, { mode: 0o755 });
+  renameSync(script, shell);
+  const controller = new AbortController();
+  const aborted = session.sideCommand(['true'], { signal: controller.signal });
+  const reader = await pidIn(file);
+  controller.abort();
+  await assert.rejects(aborted, (error) => error instanceof AbortError && error.result === undefined);
+  await until(() => !isRunning(reader), 'the end of the reader');
 });
 
 test('closing ends the shell and its processes', async (t) => {

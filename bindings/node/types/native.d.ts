@@ -1,3 +1,4 @@
+import type { Piece } from './result';
 import type { WarmExplanation } from './warm';
 export interface NativeFailure {
     message: string;
@@ -9,13 +10,18 @@ export interface NativeFailure {
     action?: number;
 }
 export interface NativeResult {
+    readonly code: number | null;
+    readonly signal: number | null;
+    readonly stop: string;
     readonly stdout: Buffer;
     readonly stderr: Buffer;
+    /** Creates the pieces at each access. Null without the option `combined`. */
+    readonly output: Piece[] | null;
     text(isStderr: boolean): string;
     part(isStderr: boolean, isTail: boolean): Buffer;
     /** JSON. */
     fields(): string;
-    /** JSON. */
+    /** JSON, without the output. */
     details(): string;
     failure(): string | null;
 }

@@ -21,11 +21,24 @@ export class PortableResult implements NativeResult {
     }
   }
 
+  get code(): number | null {
+    return this.#ended.fields.code;
+  }
+  get signal(): number | null {
+    return this.#ended.fields.signal;
+  }
+  get stop(): string {
+    return this.#ended.fields.stop;
+  }
   get stdout(): Buffer {
     return bytesOf(this.#captured(false));
   }
   get stderr(): Buffer {
     return bytesOf(this.#captured(true));
+  }
+  /** The option `combined` needs the native half. */
+  get output(): null {
+    return null;
   }
 
   #captured(isStderr: boolean): Captured {

@@ -3,8 +3,13 @@ import type { Ended } from './program';
 export declare class PortableResult implements NativeResult {
     #private;
     constructor(ended: Ended);
+    get code(): number | null;
+    get signal(): number | null;
+    get stop(): string;
     get stdout(): Buffer;
     get stderr(): Buffer;
+    /** The option `combined` needs the native half. */
+    get output(): null;
     text(isStderr: boolean): string;
     part(isStderr: boolean, isTail: boolean): Buffer;
     fields(): string;

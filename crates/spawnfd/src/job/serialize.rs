@@ -94,7 +94,7 @@ impl<'a> View<'a> {
             max_rss_bytes: output.usage.max_rss,
             stdout: has_text.then(|| output.stdout_text()),
             stderr: has_text.then(|| output.stderr_text()),
-            output: output.pieces().map(|pieces| pieces.into_iter().map(Piece::of).collect()),
+            output: if has_text { pieces(output) } else { None },
             omitted_bytes: output.omitted_bytes,
             omitted: BothOmitted { stdout: output.omitted(Stream::Stdout), stderr: output.omitted(Stream::Stderr) },
             seen_bytes: output.seen_bytes,
@@ -132,6 +132,10 @@ impl Spilled {
     }
 }
 
+fn pieces(output: &Output) -> Option<Vec<Piece>> {
+    Some(output.pieces()?.into_iter().map(Piece::of).collect())
+}
+
 fn spill_path(output: &Output) -> Option<Cow<'_, str>> {
     Some(output.spill.as_ref()?.file.as_ref()?.path().to_string_lossy())
 }
@@ -144,7 +148,7 @@ impl Serialize for Output {
     }
 }
 
-/// A result without the text of both streams, whose decoding may take long.
+/// A result without `stdout`, `stderr` and `output`, whose decoding may take long.
 #[derive(Debug)]
 pub struct Details<'a>(pub &'a Output);
 
