@@ -20,6 +20,11 @@ use crate::classes::restored_by;
 pub struct Env(spawnfd::Env);
 
 impl Env {
+    /// Creates the Python object for an environment.
+    pub fn of(env: spawnfd::Env) -> Env {
+        Env(env)
+    }
+
     /// Returns a copy that shares the encoded environment.
     pub fn core(&self) -> spawnfd::Env {
         self.0.clone()

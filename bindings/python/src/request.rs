@@ -132,8 +132,7 @@ impl Request {
             }
             _ => program.clone(),
         };
-        let event = (intern!(py, "subprocess.Popen"), executable, &argv, cwd, env).into_pyobject(py)?;
-        let event = AuditEvent(event.unbind());
+        let event = AuditEvent::new(py, &executable, &argv, cwd, env)?;
         let reported = ReportedArguments { argv, stderr_merged };
         let context = ErrorContext { program, cwd: directory, origins };
         command.check_descriptors().map_err(|error| context.exception(py, &error))?;
@@ -159,6 +158,17 @@ pub fn find_audit(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
 pub struct AuditEvent(Py<PyTuple>);
 
 impl AuditEvent {
+    pub fn new<'py>(
+        py: Python<'py>,
+        executable: &OsStr,
+        argv: &[OsString],
+        cwd: impl IntoPyObject<'py>,
+        env: impl IntoPyObject<'py>,
+    ) -> PyResult<AuditEvent> {
+        let event = (intern!(py, "subprocess.Popen"), executable, argv, cwd, env).into_pyobject(py)?;
+        Ok(AuditEvent(event.unbind()))
+    }
+
     pub fn raise(&self, py: Python<'_>) -> PyResult<()> {
         find_audit(py)?.call1(self.0.bind(py)).map(drop)
     }

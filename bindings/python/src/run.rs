@@ -3,24 +3,28 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyList};
-use spawnfd::Output;
+use spawnfd::internal::stopped_before_start;
 use spawnfd::options::Call;
+use spawnfd::{Command, Output, Run};
 
+use crate::env::Env;
 use crate::errors::ErrorContext;
 use crate::limiter::PermitRequest;
 use crate::options::{Options, grace};
 use crate::queue::Wakeup;
 use crate::reported::ReportedArguments;
-use crate::request::Request;
+use crate::request::{AuditEvent, Request};
 use crate::result::RunResult;
-use crate::session::Session;
+use crate::session::{Session, StateError};
 use crate::warm::Warm;
 
 /// Runs a program to its end in the calling thread.
@@ -65,7 +69,8 @@ pub fn run(
 /// Starts a program in the calling thread, and appends the run to `started`, so that a signal handler cannot raise
 /// between the start and the caller's first reference to the run. The run has the error of a failed start, too.
 ///
-/// If `program` is a Session, the program runs beside its shell. `permit` holds the limiter's permit for this run.
+/// If `program` is a Session, the program runs beside its shell. Its audit event follows when the session's state is
+/// known. `permit` holds the limiter's permit for this run.
 #[pyfunction]
 pub fn begin(
     py: Python<'_>,
@@ -80,10 +85,12 @@ pub fn begin(
     let session = program.and_then(|program| program.cast::<Session>().ok());
     let program = program.filter(|_| session.is_none());
     let mut request = Request::new(program, args, Options::new(options, Call::Run)?)?;
-    request.audit(py)?;
+    if session.is_none() {
+        request.audit(py)?;
+    }
     request.options.run = request.options.run.permit(permit);
-    let run = ActiveRun::of(request, session.map(|session| session.get().core()));
-    run.poll(py);
+    let run = ActiveRun::of(py, request, session.map(Bound::get))?;
+    run.poll(py)?;
     started.append(run)
 }
 
@@ -132,44 +139,118 @@ impl fmt::Debug for ActiveRun {
     }
 }
 
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A program that has the state of its session, and the options of its run.
+type SideProgram = Result<Box<(Command<'static>, Run)>, StateError>;
+
 enum ActiveRunState {
-    Active(Pin<Box<dyn Future<Output = spawnfd::Result<Output>> + Send>>),
+    /// The program waits for the state of its session.
+    Reading(BoxFuture<SideProgram>),
+    Active(BoxFuture<spawnfd::Result<Output>>),
+    Ended(spawnfd::Result<Arc<Output>>),
+}
+
+impl ActiveRunState {
+    /// The first poll starts the program. A poll after `is_cancelled` is set ends the program.
+    fn active(command: Command<'static>, run: Run, is_cancelled: Arc<AtomicBool>) -> ActiveRunState {
+        ActiveRunState::Active(Box::pin(async move {
+            let stop = poll_fn(|_| if is_cancelled.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending });
+            command.run_until(&run, stop).await
+        }))
+    }
+}
+
+/// The outcome of a poll.
+enum Progress {
+    Pending,
+    /// The program can start, unless an audit hook refuses.
+    Ready(SideProgram),
     Ended(spawnfd::Result<Arc<Output>>),
 }
 
 impl ActiveRun {
-    fn of(request: Request, session: Option<Arc<spawnfd::Session>>) -> ActiveRun {
+    /// `session`: the program runs beside the shell of this session.
+    fn of(py: Python<'_>, request: Request, session: Option<&Session>) -> PyResult<ActiveRun> {
         let Request { mut command, options, reported, context, .. } = request;
         let (grace, run) = (grace(&options.run).as_secs_f64(), options.run);
         let is_cancelled = Arc::new(AtomicBool::new(false));
-        let is_stopped = is_cancelled.clone();
-        let future = async move {
-            if let Some(session) = session {
-                session.side_state_async().await?.apply(&mut command);
+        let state = match session {
+            Some(session) => {
+                let reading = session.read_state(py)?;
+                ActiveRunState::Reading(Box::pin(async move {
+                    reading.await.map(|state| {
+                        state.apply(&mut command);
+                        Box::new((command, run))
+                    })
+                }))
             }
-            let stop = poll_fn(|_| if is_stopped.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending });
-            command.run_until(&run, stop).await
+            None => ActiveRunState::active(command, run, is_cancelled.clone()),
         };
-        let state = Mutex::new(ActiveRunState::Active(Box::pin(future)));
-        ActiveRun { state, is_cancelled, reported, context, done: Wakeup::default(), grace }
+        Ok(ActiveRun { state: Mutex::new(state), is_cancelled, reported, context, done: Wakeup::default(), grace })
     }
 
-    /// Continues the run without waiting; the first call starts the program. Returns the outcome of a run that has
-    /// ended.
-    fn poll(&self, py: Python<'_>) -> Option<spawnfd::Result<Arc<Output>>> {
-        py.detach(|| {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if let ActiveRunState::Active(future) = &mut *state {
-                match future.as_mut().poll(&mut Context::from_waker(&self.done.waker())) {
-                    Poll::Ready(outcome) => *state = ActiveRunState::Ended(outcome.map(Arc::new)),
-                    Poll::Pending => return None,
+    /// Continues the run without waiting; the first call starts the program, or the shell that prints the session's
+    /// state. Returns the outcome of a run that has ended.
+    ///
+    /// # Errors
+    /// The session's state could not be read, or an audit hook has refused the start of the program beside the shell.
+    fn poll(&self, py: Python<'_>) -> PyResult<Option<spawnfd::Result<Arc<Output>>>> {
+        loop {
+            match py.detach(|| self.advance()) {
+                Progress::Pending => return Ok(None),
+                Progress::Ended(outcome) => return Ok(Some(outcome)),
+                Progress::Ready(program) => {
+                    let (command, run) = *program.map_err(|(error, context)| context.exception(py, &error))?;
+                    // Only now are the program's directory and environment known.
+                    let cwd = command.get_current_dir().map(Path::as_os_str);
+                    let env = command.get_env().cloned().map(Env::of);
+                    AuditEvent::new(py, &self.context.program, &self.reported.argv, cwd, env)?.raise(py)?;
+                    let active = ActiveRunState::active(command, run, self.is_cancelled.clone());
+                    *self.state.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) = active;
                 }
             }
-            match &*state {
-                ActiveRunState::Ended(outcome) => Some(outcome.clone()),
-                ActiveRunState::Active(_) => None,
+        }
+    }
+
+    /// Polls the current step of the run. The caller has released the GIL.
+    fn advance(&self) -> Progress {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waker = self.done.waker();
+        let mut context = Context::from_waker(&waker);
+        match &mut *state {
+            ActiveRunState::Reading(_) if self.is_cancelled.load(Ordering::Relaxed) => {
+                // This ends the shell that prints the session's state.
+                *state = ActiveRunState::Ended(Err(stopped_before_start()));
             }
-        })
+            ActiveRunState::Reading(reading) => {
+                let Poll::Ready(program) = reading.as_mut().poll(&mut context) else { return Progress::Pending };
+                // If the caller cannot start the program, the run has ended.
+                *state = ActiveRunState::Ended(Err(stopped_before_start()));
+                return Progress::Ready(program);
+            }
+            ActiveRunState::Active(program) => {
+                let Poll::Ready(outcome) = program.as_mut().poll(&mut context) else { return Progress::Pending };
+                *state = ActiveRunState::Ended(outcome.map(Arc::new));
+            }
+            ActiveRunState::Ended(_) => {}
+        }
+        match &*state {
+            ActiveRunState::Ended(outcome) => Progress::Ended(outcome.clone()),
+            _ => Progress::Pending,
+        }
+    }
+}
+
+impl Drop for ActiveRun {
+    /// Ends a run that is active. The GIL is released meanwhile, because the end may search /proc and wait for the engine.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(state, ActiveRunState::Ended(_)) {
+            let active = std::mem::replace(state, ActiveRunState::Ended(Err(stopped_before_start())));
+            // If the thread cannot attach, the closure drops the run.
+            Python::try_attach(|py| py.detach(|| drop(active)));
+        }
     }
 }
 
@@ -177,13 +258,13 @@ impl ActiveRun {
 impl ActiveRun {
     /// Continues the run. Returns the result, or None while the program runs.
     fn result(&self, py: Python<'_>) -> PyResult<Option<RunResult>> {
-        let output = self.poll(py).transpose().map_err(|error| self.context.exception(py, &error))?;
+        let output = self.poll(py)?.transpose().map_err(|error| self.context.exception(py, &error))?;
         Ok(output.map(|output| RunResult::new(output, self.reported.clone())))
     }
 
     /// Ends the program and its process tree, if it still runs.
     fn cancel(&self, py: Python<'_>) {
         self.is_cancelled.store(true, Ordering::Relaxed);
-        self.poll(py);
+        py.detach(|| self.advance());
     }
 }

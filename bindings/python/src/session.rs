@@ -10,11 +10,12 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping};
-use spawnfd::internal::{CallOptions, PerProcess};
+use spawnfd::internal::{CallOptions, PerProcess, SavedState, SideState};
 use spawnfd::job::TerminalSize;
 use spawnfd::options::{Call, Value};
 
 use crate::arguments::{integer, os_string, os_string_or, os_strings, variables, wrong_type, wrong_value};
+use crate::env::Env;
 use crate::errors::ErrorContext;
 use crate::job::Job;
 use crate::limiter::{Limiter, PermitRequest};
@@ -45,6 +46,9 @@ pub struct Session {
     #[pyo3(get)]
     ended: Wakeup,
 }
+
+/// An error of the shell that prints a session's state, and the names that the error refers to.
+pub type StateError = (spawnfd::Error, ErrorContext);
 
 #[derive(Debug)]
 struct PendingShell {
@@ -214,8 +218,7 @@ impl Session {
         let start = || self.core.start_events_with(core, &options.run, permits, options.events());
         let started = py.detach(start).map_err(|error| self.context.exception(py, &error))?;
         let reported = ReportedArguments { argv: vec![text.clone()], stderr_merged: self.merge };
-        let context = ErrorContext { program: self.context.program.clone(), cwd: None, origins: Vec::new() };
-        let mut job = Job::of(started, options, reported, context);
+        let mut job = Job::of(started, options, reported, self.shell_context());
         (job.is_command, job.has_terminal) = (true, self.has_terminal);
         jobs.append(job)
     }
@@ -275,8 +278,23 @@ impl Session {
 }
 
 impl Session {
-    /// The core's session.
-    pub fn core(&self) -> Arc<spawnfd::Session> {
-        self.core.clone()
+    /// Returns a lazy future that reads the state for a program beside the shell. If another shell prints the state, this
+    /// call raises the audit event for the start of that shell.
+    pub fn read_state(
+        &self,
+        py: Python<'_>,
+    ) -> PyResult<impl Future<Output = Result<SideState, StateError>> + Send + use<>> {
+        let context = self.shell_context();
+        let saved = py.detach(|| self.core.saved_state()).map_err(|error| context.exception(py, &error))?;
+        if let SavedState::Saved { argv, .. } = &saved {
+            AuditEvent::new(py, &argv[0], argv, None::<Env>, Some(Env::of(spawnfd::Env::empty())))?.raise(py)?;
+        }
+        let core = self.core.clone();
+        Ok(async move { core.read_state_async(saved).await.map_err(|error| (error, context)) })
+    }
+
+    /// The context for errors of a command in the shell, and of a shell that prints the session's state.
+    fn shell_context(&self) -> ErrorContext {
+        ErrorContext { program: self.context.program.clone(), cwd: None, origins: Vec::new() }
     }
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -136,6 +137,46 @@ async def test_side_command_has_directory_and_variables(open_session: Open, tmp_
     async with open_session() as session:
         with pytest.raises(ValueError, match="only with the option restart"):
             await session.side_command(["true"])
+
+
+def test_audit_events_of_a_side_command(shell: str, tmp_path: Path) -> None:
+    """The hook sees the shell that reads the state, and the program with its real state."""
+    marker = tmp_path / "marker"
+    script = f"""
+seen = []
+class Refused(Exception): pass
+def hook(event, args):
+    if event != "subprocess.Popen": return
+    seen.append(args)
+    if args[0] == "touch": raise Refused
+sys.addaudithook(hook)
+with sf.SyncSession({shell!r}, cwd="/", restart=True) as session:
+    session.run("cd /usr; export X=1")
+    seen.clear()
+    session.side_command(["true", "x"])
+    (_, argv, cwd, env), program = seen
+    print(argv[1], cwd, len(env))
+    print(program[:3], program[3]["X"])
+    try: session.side_command(["touch", {str(marker)!r}])
+    except Refused: print("refused")
+"""
+    assert run_script(script) == "-c None 0\n('true', ['true', 'x'], '/usr') 1\nrefused\n"
+    assert not marker.exists()
+
+
+async def test_error_of_a_side_command_names_the_shell(
+    open_session: Open, shell: str, tmp_path: Path
+) -> None:
+    """The shell that reads the state cannot be started, because its file is gone."""
+    link = tmp_path / shell
+    link.symlink_to(shutil.which(shell) or shell)
+    async with open_session(os.fspath(link), restart=True) as session:
+        await session.run("true")
+        await session.run("exit")
+        link.unlink()
+        with pytest.raises(FileNotFoundError) as error:
+            await session.side_command(["true"])
+        assert error.value.filename == os.fspath(link)
 
 
 async def test_events_end_with_the_result(open_session: Open, tmp_path: Path) -> None:

@@ -158,6 +158,7 @@ pub mod internal {
     pub use crate::host::thread::SleepLengths;
     pub use crate::idle::end_idle_threads;
     pub use crate::job::driven::drive;
+    pub use crate::job::futures::stopped_before_start;
     #[cfg(feature = "serde")]
     pub use crate::job::serialize::Details;
     #[cfg(feature = "serde")]

@@ -353,6 +353,8 @@ class Session(_SessionBase):
 
         The program has the working directory, the exported variables and the umask of the last
         completed command. It is a run like those of spawnfd.run(), and no process of the session.
+        Its auditing event has this directory and an Env of these variables. A short-lived shell
+        reads the variables, and raises an event of its own.
 
         Args:
             argv: The program and its arguments, as for run(). For a command line see sh().

@@ -157,10 +157,15 @@ pub(crate) async fn permit_until(
     };
     unless(stop, ready(()), || None).await;
     if stop.is_none() {
-        let error = Error::new(Stage::Limit, Errno::ECANCELED, "run_until()");
-        return Err(error.saying("the run was stopped before the program had started"));
+        return Err(stopped_before_start());
     }
     Ok(permit)
+}
+
+/// The error of a run that was stopped before its program had started.
+pub fn stopped_before_start() -> Error {
+    Error::new(Stage::Limit, Errno::ECANCELED, "run_until()")
+        .saying("the run was stopped before the program had started")
 }
 
 /// Waits for `future`. If `stop` is ready before, clears it and calls `stopped`, which can return a value in place of the

@@ -122,7 +122,14 @@ impl Session {
     /// Returns the state for a command beside the shell, without blocking the thread while another shell prints it.
     #[doc(hidden)]
     pub async fn side_state_async(&self) -> Result<SideState> {
-        match self.saved_state()? {
+        self.read_state_async(self.saved_state()?).await
+    }
+
+    /// Reads what [`saved_state`](Self::saved_state) has returned, without blocking the thread while another shell prints
+    /// it.
+    #[doc(hidden)]
+    pub async fn read_state_async(&self, saved: SavedState) -> Result<SideState> {
+        match saved {
             SavedState::First(state) => Ok(state),
             SavedState::Saved { argv, file, directory } => {
                 let output = reader(&argv, &file).run_async(&self.reading()).await?;
