@@ -407,7 +407,7 @@ pub const REPORT_INDEX_SHIFT: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub enum ParkedStage {
+pub enum Stage {
     Descriptors = 1,
     /// The index is that of the step.
     Action = 2,

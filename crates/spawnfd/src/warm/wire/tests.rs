@@ -49,7 +49,7 @@ fn a_handshake_has_the_layout_that_the_parked_process_writes() {
     page.get()[HANDSHAKE].store(4 * protocol::HANDSHAKE_STATES as u64 + State::Taken as u64, Ordering::Relaxed);
     assert_eq!(handshake.state(), State::Refused, "another request's");
     let report = |index: u16| {
-        let stage = (protocol::ParkedStage::Action as u64) << protocol::REPORT_STAGE_SHIFT;
+        let stage = (protocol::Stage::Action as u64) << protocol::REPORT_STAGE_SHIFT;
         page.get()[REPORT].store(stage | u64::from(index) << protocol::REPORT_INDEX_SHIFT | 13, Ordering::Relaxed);
         handshake.failed_action()
     };
@@ -61,10 +61,10 @@ fn a_handshake_has_the_layout_that_the_parked_process_writes() {
 #[test]
 fn a_zygotes_report_equals_that_of_the_clone_launcher() {
     for (number, stage, index) in [
-        (protocol::ParkedStage::Descriptors, ChildStage::Descriptors, 0),
-        (protocol::ParkedStage::Action, ChildStage::Action(7), 7),
-        (protocol::ParkedStage::Check, ChildStage::Check(7), 7),
-        (protocol::ParkedStage::Exec, ChildStage::Exec, 0),
+        (protocol::Stage::Descriptors, ChildStage::Descriptors, 0),
+        (protocol::Stage::Action, ChildStage::Action(7), 7),
+        (protocol::Stage::Check, ChildStage::Check(7), 7),
+        (protocol::Stage::Exec, ChildStage::Exec, 0),
     ] {
         let word = (number as u64) << protocol::REPORT_STAGE_SHIFT | index << protocol::REPORT_INDEX_SHIFT | 2;
         assert_eq!(Outcome::of(word), Outcome::Failed(Failure { stage, errno: Errno::ENOENT }));
