@@ -188,8 +188,8 @@ pub fn descriptor(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Borr
 pub fn borrow(number: i32) -> BorrowedFd<'static> {
     assert!(number >= 0);
     // SAFETY: `number` is not -1. Before a child exists, the core checks that the descriptor is open (EBADF). The core
-    // uses it only until the current call, or the run that the call awaits, ends; the caller keeps it open until then. If another thread
-    // closes the descriptor during the call, the effect is the same as for os.read().
+    // uses it only until the current call, or the run that the call awaits, ends; the caller keeps it open until then.
+    // If another thread closes the descriptor during the call, the effect is the same as for os.read().
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! include/spawnfd.h is the header that cbindgen generates from this crate and from the kernel series' structs. C and C++ compilers accept it, and its
-//! values are those of the kernel series.
+//! include/spawnfd.h is the header that cbindgen generates from this crate and from the kernel series' structs. C and
+//! C++ compilers accept it, and its values are those of the kernel series.
 
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};

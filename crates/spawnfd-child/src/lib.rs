@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Both halves of one spawn: the parent, and the child that runs until exec.
 //!
-//! The parent builds a complete [`Plan`] before the child exists, and the child performs it in `enter`.
-//! [`launch`] creates the child and sleeps until the child has exec'd or failed. [`launch_async`] returns without waiting for
+//! The parent builds a complete [`Plan`] before the child exists, and the child performs it in `enter`. [`launch`]
+//! creates the child and sleeps until the child has exec'd or failed. [`launch_async`] returns without waiting for
 //! exec. The [`Parent`] of the child is the caller or an intermediate process. [`leave_marker`] creates a child that
-//! exits at once. [`probe_killed_calls`] creates children that probe for which system calls a seccomp filter kills the process.
+//! exits at once. [`probe_killed_calls`] creates children that probe for which system calls a seccomp filter kills the
+//! process.
 //!
 //! # Contract of the child's half
 //! The child may share its parent's memory while other threads of the parent run. So between clone and exec the child
