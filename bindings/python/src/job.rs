@@ -448,8 +448,13 @@ impl Drop for Watcher {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        if let (true, Some(job)) = (*self.detached.get_mut(), self.job.take()) {
+        let Some(job) = self.job.take() else { return };
+        if *self.detached.get_mut() {
             job.detach();
+        } else {
+            // The end of a program that runs searches /proc, and may wait for the engine. If this thread cannot attach,
+            // it drops the job here.
+            let _ = Python::try_attach(|py| py.detach(|| drop(job)));
         }
     }
 }
