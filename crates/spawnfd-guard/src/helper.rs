@@ -18,10 +18,10 @@
 
 extern crate alloc;
 
+mod broker;
 mod cgroup;
 mod descendants;
 mod heap;
-mod broker;
 mod init;
 mod members;
 mod process;
