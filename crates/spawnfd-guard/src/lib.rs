@@ -12,7 +12,7 @@
 //! - [`descendants`]: finds and kills the processes below a helper process. In a tree that is a pid namespace, the
 //!   helper is the namespace's first process (`init.rs`). In a tree with a subreaper, the helper is the subreaper
 //!   (`reap.rs`).
-//! - [`hold`]: starts the shell of a session in a sandbox, and holds the files of the shell's commands.
+//! - [`broker`]: starts the shell of a session in a sandbox, and holds the files of the shell's commands.
 //! - [`table`]: the memory that the owner and the guard (the running helper) share. [`watch`]: the guard's loop.
 #![no_std]
 #![warn(missing_docs)]
