@@ -71,8 +71,8 @@ Each request is a JSON object with one of these members, and may have an id, whi
     yield_after: respond after this time even if the command still runs
     stream: true to write standard input by later requests
     env: an object of variables that this command alone has
-    and each option of a command on the page docs/options.md, such as timeout, input (text), keep ([head, tail] or \"all\")
-    and spill (an object)
+    and each option of a command, such as timeout, input (text), keep ([head, tail] or \"all\") and spill (an object); the
+    page https://github.com/spawnfd/spawnfd/blob/main/docs/options.md lists them
   wait: a time in seconds; wait for the running command, or get the result of the last one
   read: a position; the output since then
   write: text for the standard input of the running command; close_input: true ends that input

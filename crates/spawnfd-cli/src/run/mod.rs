@@ -102,7 +102,7 @@ with libasan aborts unless ASAN_OPTIONS contains verify_asan_link_order=0. With 
 path under the new root; otherwise the loader prints an error for each program and ignores the library.
 
 Values: a TIME is a number of seconds, or a number with ms, s, m or h. BYTES may have K, M, G or T (powers of 1024). The \
-page docs/options.md lists the options of all fronts.
+page https://github.com/spawnfd/spawnfd/blob/main/docs/options.md lists the options of all fronts.
 
 Paths: this command opens the paths of --cgroup, --join-namespace, --landlock-ro, --landlock-rw, --seccomp and --input before \
 the program starts. The child opens the paths of all other actions, relative to its working directory at that point. A \
