@@ -25,7 +25,7 @@ use crate::classes::restored_by;
 use crate::errors::ErrorContext;
 use crate::limiter::PermitRequest;
 use crate::options::{Options, grace};
-use crate::queue::Wakeup;
+use crate::queue::{Queue, Wakeup};
 use crate::reported::ReportedArguments;
 use crate::request::Request;
 use crate::result::RunResult;
@@ -181,16 +181,17 @@ impl Job {
 #[pymethods]
 impl Job {
     /// Starts the program, and appends its job to `started`, so that a signal handler cannot raise between the start
-    /// and the caller's first reference to the job. `watched`: the task that starts the job counts as a watcher (a
-    /// reader of events()). `permit` holds the limiter's permit.
+    /// and the caller's first reference to the job. `permit` holds the limiter's permit. `queue` is the queue of the event
+    /// loop that drives the run. The task that starts the job then counts as a watcher (a reader of events()). None: a
+    /// thread of the library drives the run.
     #[staticmethod]
     fn start(
         py: Python<'_>,
         program: Option<&Bound<'_, PyAny>>,
         args: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
-        watched: bool,
         permit: Option<&Bound<'_, PermitRequest>>,
+        queue: Option<&Bound<'_, Queue>>,
         started: &Bound<'_, PyList>,
     ) -> PyResult<()> {
         // Take the permit out of the request first, so that an error returns it to the limiter at
@@ -199,9 +200,10 @@ impl Job {
         let request = Request::new(program, args, Options::new(options, Call::Start)?)?;
         request.audit(py)?;
         let Request { command, mut options, reported, context, .. } = request;
-        options.hold |= watched;
+        options.hold |= queue.is_some();
         options.run = options.run.permit(permit);
-        match py.detach(|| command.start_events(&options.run, options.events())) {
+        let queue = queue.map(Bound::get);
+        match py.detach(|| Queue::enter(queue, || command.start_events(&options.run, options.events()))) {
             Ok(job) => started.append(Job::of(job, &options, reported, context)),
             Err(error) => Err(context.exception(py, &error)),
         }

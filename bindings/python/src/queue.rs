@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notifications from the engine's thread to Python threads.
+//! Notifications from the library to Python threads.
 //!
-//! The engine's thread never takes the GIL, and wakes a Python thread once for a batch.
+//! The thread that handles a run's events never takes the GIL. A thread of the library wakes a Python thread once for a
+//! batch of notifications. The thread of an event loop handles the events of its own runs in [`Queue::drain`].
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -15,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use spawnfd::error::Errno;
-use spawnfd::internal::{CheckedFd, PerProcess, SleepLengths};
+use spawnfd::internal::{CheckedFd, EventLoop, PerProcess, SleepLengths};
 
 use crate::arguments::seconds;
 
@@ -25,13 +28,24 @@ pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// The notifications for one event loop or one blocking call, and the eventfd that signals them.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
-pub struct Queue(Arc<QueueState>);
+pub struct Queue {
+    state: Arc<QueueState>,
+    /// The event loop that drains the queue and drives its own runs; `None` for a blocking call.
+    event_loop: Option<EventLoop>,
+}
 
 #[derive(Debug)]
 struct QueueState {
     /// The notifications: the keys of futures.
     keys: PerProcess<Vec<u64>>,
     wake: CheckedFd,
+    /// Whether the eventfd is to be read.
+    is_signalled: AtomicBool,
+}
+
+thread_local! {
+    /// The queue that the calling thread is about to drain. A notification of this queue needs no signal.
+    static DRAINED: Cell<*const QueueState> = const { Cell::new(std::ptr::null()) };
 }
 
 impl QueueState {
@@ -40,7 +54,7 @@ impl QueueState {
         let was_empty = keys.is_empty();
         keys.push(key);
         drop(keys);
-        if was_empty {
+        if was_empty && !std::ptr::eq(DRAINED.get(), self) {
             self.notify();
         }
     }
@@ -55,45 +69,84 @@ impl QueueState {
         if let Some(wake) = self.wake.get() {
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
+        // Set this last. If it were set before the write, a drain in between would read nothing and clear it, and the
+        // eventfd would stay readable.
+        self.is_signalled.store(true, Ordering::Release);
+    }
+}
+
+impl Queue {
+    /// Calls `call`. The runs that it starts belong to the queue's event loop, if there is one.
+    pub fn enter<T>(queue: Option<&Queue>, call: impl FnOnce() -> T) -> T {
+        match queue.and_then(|queue| queue.event_loop.as_ref()) {
+            Some(event_loop) => event_loop.enter(call),
+            None => call(),
+        }
+    }
+
+    /// Lets the event loop handle the events of its runs. The caller drains the queue next.
+    fn serve(&self, event_loop: &EventLoop) {
+        struct Restore(*const QueueState);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                DRAINED.set(self.0);
+            }
+        }
+        let _restore = Restore(DRAINED.replace(Arc::as_ptr(&self.state)));
+        event_loop.serve();
     }
 }
 
 #[pymethods]
 impl Queue {
+    /// `drives_runs`: an event loop drains the queue, and drives the runs that are started with the queue.
     #[new]
-    fn new() -> PyResult<Queue> {
+    fn new(drives_runs: bool) -> PyResult<Queue> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| PyOSError::new_err((errno.raw_os_error(), "eventfd")))?;
-        Ok(Queue(Arc::new(QueueState { keys: PerProcess::default(), wake: CheckedFd::new(wake) })))
+        let wake = CheckedFd::new(wake);
+        let connect = || {
+            let event_loop = EventLoop::new()?;
+            event_loop.watch(wake.as_fd())?;
+            Ok(event_loop)
+        };
+        let failed = |error: spawnfd::Error| PyOSError::new_err((error.errno().raw(), error.to_string()));
+        let event_loop = if drives_runs { Some(connect().map_err(failed)?) } else { None };
+        let state = QueueState { keys: PerProcess::default(), wake, is_signalled: false.into() };
+        Ok(Queue { state: Arc::new(state), event_loop })
     }
 
-    /// The eventfd, which is readable while there are notifications.
+    /// The descriptor that is readable while there are notifications, or events of the loop's runs.
     fn fileno(&self) -> i32 {
-        self.0.wake.as_fd().as_raw_fd()
+        self.event_loop.as_ref().map_or(self.state.wake.as_fd(), AsFd::as_fd).as_raw_fd()
     }
 
-    /// Takes all notifications, and sets the future of each in `pending`.
+    /// Handles the events of the loop's runs. Then takes all notifications, and sets the future of each in `pending`.
     fn drain(&self, py: Python<'_>, pending: &Bound<'_, PyDict>) -> PyResult<()> {
+        if let Some(event_loop) = &self.event_loop {
+            py.detach(|| self.serve(event_loop));
+        }
         // Read the eventfd before emptying the queue. Then a push in between causes a spurious wakeup, not a lost
         // wakeup.
-        if let Some(wake) = self.0.wake.get() {
+        if self.state.is_signalled.swap(false, Ordering::Acquire)
+            && let Some(wake) = self.state.wake.get()
+        {
             let _ = rustix::io::read(wake, &mut [0; 8]);
         }
-        let mut keys = VecDeque::from(std::mem::take(&mut *self.0.keys.lock()));
+        let mut keys = VecDeque::from(std::mem::take(&mut *self.state.keys.lock()));
         while !keys.is_empty() {
             if let Err(raised) = deliver(py, pending, &mut keys) {
                 // A signal handler raised an exception. Keep the other notifications for the next call.
-                self.0.put_back(keys);
+                self.state.put_back(keys);
                 return Err(raised);
             }
         }
         Ok(())
     }
 
-    /// Whether the descriptor is still the eventfd. The application may have closed it, or replaced it by another
-    /// file.
+    /// Whether the descriptor is still the queue's. The application may have closed it, or replaced it by another file.
     fn is_open(&self) -> bool {
-        self.0.wake.get().is_some()
+        self.event_loop.as_ref().map_or(self.state.wake.get().is_some(), |event_loop| event_loop.own_fd().is_some())
     }
 
     /// Blocks until there is a notification, at most `timeout` seconds. Python's signal handlers run during the wait,
@@ -103,11 +156,11 @@ impl Queue {
         loop {
             let next_check = Instant::now() + CHECK_INTERVAL;
             let until = deadline.map_or(next_check, |deadline| deadline.min(next_check));
-            let readable = wait_readable(py, &self.0.wake, until)?;
-            if !self.is_open() && self.0.keys.lock().is_empty() {
+            let readable = wait_readable(py, &self.state.wake, until)?;
+            if !self.is_open() && self.state.keys.lock().is_empty() {
                 return Err(PyOSError::new_err((Errno::EBADF.raw(), "poll")));
             }
-            if readable || deadline == Some(until) || !self.0.keys.lock().is_empty() {
+            if readable || deadline == Some(until) || !self.state.keys.lock().is_empty() {
                 return Ok(());
             }
         }
@@ -197,10 +250,10 @@ impl Wakeup {
 impl Wakeup {
     /// Registers `queue`, which gets a notification with `key` when the wakeup fires next.
     fn listen(&self, queue: &Bound<'_, Queue>, key: u64) {
-        self.0.0.lock().push((queue.get().0.clone(), key));
+        self.0.0.lock().push((queue.get().state.clone(), key));
     }
 
     fn unlisten(&self, queue: &Bound<'_, Queue>, key: u64) {
-        self.0.0.lock().retain(|(other, number)| !(Arc::ptr_eq(other, &queue.get().0) && *number == key));
+        self.0.0.lock().retain(|(other, number)| !(Arc::ptr_eq(other, &queue.get().state) && *number == key));
     }
 }

@@ -20,7 +20,7 @@ use crate::env::Env;
 use crate::errors::ErrorContext;
 use crate::limiter::PermitRequest;
 use crate::options::{Options, grace};
-use crate::queue::Wakeup;
+use crate::queue::{Queue, Wakeup};
 use crate::reported::ReportedArguments;
 use crate::request::{AuditEvent, Request};
 use crate::result::RunResult;
@@ -70,7 +70,8 @@ pub fn run(
 /// between the start and the caller's first reference to the run. The run has the error of a failed start, too.
 ///
 /// If `program` is a Session, the program runs beside its shell. Its audit event follows when the session's state is
-/// known. `permit` holds the limiter's permit for this run.
+/// known. `permit` holds the limiter's permit for this run. `queue` is the queue of the event loop that drives the run;
+/// None: a thread of the library drives it.
 #[pyfunction]
 pub fn begin(
     py: Python<'_>,
@@ -78,6 +79,7 @@ pub fn begin(
     args: &Bound<'_, PyAny>,
     options: &Bound<'_, PyDict>,
     permit: Option<&Bound<'_, PermitRequest>>,
+    queue: Option<Py<Queue>>,
     started: &Bound<'_, PyList>,
 ) -> PyResult<()> {
     // Take the permit out of the request first, so that an error returns it to the limiter at once.
@@ -89,7 +91,7 @@ pub fn begin(
         request.audit(py)?;
     }
     request.options.run = request.options.run.permit(permit);
-    let run = ActiveRun::of(py, request, session.map(Bound::get))?;
+    let run = ActiveRun::of(py, request, session.map(Bound::get), queue)?;
     run.poll(py)?;
     started.append(run)
 }
@@ -123,6 +125,8 @@ pub fn end_idle_threads(py: Python<'_>) {
 pub struct ActiveRun {
     state: Mutex<ActiveRunState>,
     is_cancelled: Arc<AtomicBool>,
+    /// The queue of the event loop that drives the run.
+    queue: Option<Py<Queue>>,
     reported: ReportedArguments,
     context: ErrorContext,
     /// Fires when result() can continue the run.
@@ -171,7 +175,12 @@ enum Progress {
 
 impl ActiveRun {
     /// `session`: the program runs beside the shell of this session.
-    fn of(py: Python<'_>, request: Request, session: Option<&Session>) -> PyResult<ActiveRun> {
+    fn of(
+        py: Python<'_>,
+        request: Request,
+        session: Option<&Session>,
+        queue: Option<Py<Queue>>,
+    ) -> PyResult<ActiveRun> {
         let Request { mut command, options, reported, context, .. } = request;
         let (grace, run) = (grace(&options.run).as_secs_f64(), options.run);
         let is_cancelled = Arc::new(AtomicBool::new(false));
@@ -187,7 +196,8 @@ impl ActiveRun {
             }
             None => ActiveRunState::active(command, run, is_cancelled.clone()),
         };
-        Ok(ActiveRun { state: Mutex::new(state), is_cancelled, reported, context, done: Wakeup::default(), grace })
+        let (state, done) = (Mutex::new(state), Wakeup::default());
+        Ok(ActiveRun { state, is_cancelled, queue, reported, context, done, grace })
     }
 
     /// Continues the run without waiting; the first call starts the program, or the shell that prints the session's
@@ -197,7 +207,7 @@ impl ActiveRun {
     /// The session's state could not be read, or an audit hook has refused the start of the program beside the shell.
     fn poll(&self, py: Python<'_>) -> PyResult<Option<spawnfd::Result<Arc<Output>>>> {
         loop {
-            match py.detach(|| self.advance()) {
+            match self.advance(py) {
                 Progress::Pending => return Ok(None),
                 Progress::Ended(outcome) => return Ok(Some(outcome)),
                 Progress::Ready(program) => {
@@ -213,8 +223,13 @@ impl ActiveRun {
         }
     }
 
-    /// Polls the current step of the run. The caller has released the GIL.
-    fn advance(&self) -> Progress {
+    /// Polls the current step of the run, without the GIL.
+    fn advance(&self, py: Python<'_>) -> Progress {
+        let queue = self.queue.as_ref().map(Py::get);
+        py.detach(|| Queue::enter(queue, || self.advance_detached()))
+    }
+
+    fn advance_detached(&self) -> Progress {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waker = self.done.waker();
         let mut context = Context::from_waker(&waker);
@@ -265,6 +280,6 @@ impl ActiveRun {
     /// Ends the program and its process tree, if it still runs.
     fn cancel(&self, py: Python<'_>) {
         self.is_cancelled.store(true, Ordering::Relaxed);
-        py.detach(|| self.advance());
+        self.advance(py);
     }
 }

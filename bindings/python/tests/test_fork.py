@@ -123,7 +123,8 @@ def test_idle_engine_thread_ends_before_a_fork(version: str | None) -> None:
 
         with sf.start_sync(ECHO, stdin="stream") as job:
             asyncio.run(awaited())
-            assert threads() == 2, "a running job needs the engine"
+            # The idle engine of the closed loop may still be ending.
+            assert threads() in (2, 3), "a running job needs the engine"
             job.write("it\\n")
             assert next(job.events(lines=True)).text == "got it\\n"
         assert threads() == 1

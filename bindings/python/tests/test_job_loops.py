@@ -198,7 +198,7 @@ async def test_many_results_need_few_wakeups(monkeypatch: pytest.MonkeyPatch) ->
 
     def counting(adapter: Any) -> Any:
         count = [0]
-        drain = adapter._drain
+        drain = adapter.drain
 
         def counted() -> None:
             count[0] += 1
@@ -249,12 +249,12 @@ def test_exception_of_a_handler_during_drain_loses_no_result() -> None:
             self.results.append(result)
             self.interrupt()
 
-    queue, started = _spawnfd.Queue(), list[_spawnfd.ActiveRun]()
+    queue, started = _spawnfd.Queue(False), list[_spawnfd.ActiveRun]()
     futures = [Future(number % 2 == 0) for number in range(10)]
     pending = dict(enumerate(futures))
     reader, writer = os.pipe()
     for key in pending:
-        _spawnfd.begin(None, ["cat"], {"stdin": reader}, None, started)
+        _spawnfd.begin(None, ["cat"], {"stdin": reader}, None, None, started)
         started[key].done.listen(queue, key)
     os.close(reader)
     os.close(writer)
@@ -316,6 +316,40 @@ def test_replaced_queue_descriptor_is_noticed(
 
     LOOPS[loop](main)
     assert theirs.read_text() == "theirs"
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
+def test_blocked_loop_delays_neither_output_nor_timeouts(loop: str) -> None:
+    async def main() -> None:
+        results: list[sf.Result] = []
+
+        async def run(line: str, **options: Any) -> None:
+            results.append(await sf.run_async(sf.sh(line), **options))
+
+        # The guard starts with the first run.
+        await run("true")
+        before = children()
+        for turn in range(8):
+            results.clear()
+            async with anyio.create_task_group() as group:
+                group.start_soon(run, "head -c 1000000 /dev/zero")
+                group.start_soon(partial(run, "exec sleep 1000", timeout=0.05))
+                # The loop is blocked at another moment in each turn.
+                await anyio.sleep(0.002 + turn * 0.001)
+                assert eventually(lambda: children() == before)
+            assert sorted(result.stop for result in results) == ["exited", "timeout"]
+            assert max(result.seen_bytes for result in results) == 1_000_000
+
+    LOOPS[loop](main)
+
+
+async def test_loop_blocked_for_seconds_gets_all_results() -> None:
+    runs = [asyncio.create_task(sf.run_async(["echo", str(number)])) for number in range(20)]
+    for pause in (0.0, 0.001, 0.03, 3.0):
+        await asyncio.sleep(0.005)
+        time.sleep(pause)
+    results = await asyncio.gather(*runs)
+    assert [result.text for result in results] == [f"{number}\n" for number in range(20)]
 
 
 async def test_port_released_while_starts_are_queued() -> None:

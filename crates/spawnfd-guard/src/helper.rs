@@ -20,6 +20,8 @@ extern crate alloc;
 
 mod broker;
 mod cgroup;
+#[path = "helper_clock.rs"]
+mod clock;
 mod descendants;
 mod heap;
 mod init;

@@ -19,6 +19,7 @@
 
 extern crate alloc;
 
+mod clock;
 mod syscall;
 
 pub mod broker;

@@ -42,14 +42,17 @@ pub struct Members {
     /// True if the last search could not read /proc, because no descriptor was free or there is no
     /// /proc.
     proc_unreadable: bool,
+    /// The tree has no process any more, so none can join it.
+    has_ended: bool,
 }
 
 impl Members {
     /// Creates a tree of one process, `root`. If `pidfd` is given, the root's start time may be 0.
     /// `start_session` is the session in which the root started.
     pub fn new(root: Process, start_session: i32, pidfd: Option<sys::Fd>) -> Members {
-        let (known, root_reaped, proc_unreadable) = (Vec::new(), false, false);
-        let mut tree = Members { root, start_session, root_seen: 0, known, root_reaped, pidfd, proc_unreadable };
+        let (known, root_reaped, proc_unreadable, has_ended) = (Vec::new(), false, false, false);
+        let mut tree =
+            Members { root, start_session, root_seen: 0, known, root_reaped, pidfd, proc_unreadable, has_ended };
         tree.update_root_seen();
         tree
     }
@@ -72,6 +75,11 @@ impl Members {
         self.root_seen
     }
 
+    /// The last recorded time at which the root had its pid.
+    pub fn root_seen(&self) -> u64 {
+        self.root_seen
+    }
+
     /// Records a time at which other code saw that the root had its pid.
     pub fn set_root_seen(&mut self, at: u64) {
         self.root_seen = self.root_seen.max(at);
@@ -85,6 +93,7 @@ impl Members {
     /// Adds a known member.
     pub fn add(&mut self, process: Process) {
         if process.pid != self.root.pid && !self.known.contains(&process) {
+            self.has_ended = false;
             self.known.push(process);
         }
     }
@@ -112,7 +121,13 @@ impl Members {
     /// Whether members other than the root may still exist. Does not search /proc.
     ///
     /// Returns true in case of doubt, and until the root is reaped.
-    pub fn may_have_others(&self) -> bool {
+    pub fn may_have_others(&mut self) -> bool {
+        // Nothing has the root's pid as its pid, group or session, so no process of the tree is left that could fork.
+        self.has_ended = self.has_ended || !self.may_still_have_others();
+        !self.has_ended
+    }
+
+    fn may_still_have_others(&self) -> bool {
         let is_there = |known: &Process| {
             Stat::read(known.pid).map_or_else(|| sys::getsid(known.pid).is_ok(), |now| now.process == *known)
         };
@@ -200,7 +215,7 @@ impl Members {
     /// the host reaps the orphans. The result leaves out members in the session in which the root started, because
     /// such a process may be another child of the root's creator.
     pub fn reapable_orphans(&self) -> impl Iterator<Item = sys::Fd> + '_ {
-        let own = sys::getpid();
+        let own = if self.known.is_empty() { 0 } else { sys::getpid() };
         let is_orphan = move |stat: &Stat| {
             !stat.is_alive() && stat.parent == own && stat.session != self.start_session && stat.session > 0
         };
@@ -229,17 +244,6 @@ impl Members {
         match &self.pidfd {
             Some(pidfd) if process == self.root => sys::signal(pidfd, signal).is_ok(),
             _ => process.signal(signal),
-        }
-    }
-
-    /// Sets the root's pidfd if the tree has none because no descriptor was free before.
-    ///
-    /// `seen` is a time at which the root certainly had its pid.
-    pub fn set_pidfd_if_missing(&mut self, pidfd: impl FnOnce() -> Option<sys::Fd>, seen: u64) {
-        if self.pidfd.is_none() {
-            self.pidfd = pidfd();
-            self.set_root_seen(seen);
-            self.update_root_seen();
         }
     }
 

@@ -4,11 +4,15 @@
 //! This module has all unsafe code of the crate, except the system call instruction (`syscall.rs`), the helper's
 //! start and its heap.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::syscall::syscall;
+
+pub use crate::clock::now;
 
 /// An error number of the kernel, as a positive number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +77,6 @@ mod number {
     pub const FSTATFS: u32 = 138;
     pub const PRCTL: u32 = 157;
     pub const GETDENTS64: u32 = 217;
-    pub const CLOCK_GETTIME: u32 = 228;
     pub const EXIT_GROUP: u32 = 231;
     pub const OPENAT: u32 = 257;
     pub const UNLINKAT: u32 = 263;
@@ -105,7 +108,6 @@ mod number {
     pub const FSTAT: u32 = 80;
     pub const EXIT_GROUP: u32 = 94;
     pub const NANOSLEEP: u32 = 101;
-    pub const CLOCK_GETTIME: u32 = 113;
     pub const KILL: u32 = 129;
     pub const RT_SIGACTION: u32 = 134;
     pub const RT_SIGPROCMASK: u32 = 135;
@@ -138,27 +140,57 @@ unsafe fn enter(number: u32, args: [usize; 6]) -> Result<usize> {
     if -4096 < result && result < 0 { Err(Errno(-result as i32)) } else { Ok(result as usize) }
 }
 
-/// An open descriptor. Dropping this value closes it.
+/// An open descriptor. Dropping this value closes it, unless it belongs to another owner.
 #[derive(Debug)]
-pub struct Fd(i32);
+pub struct Fd {
+    number: i32,
+    owner: Option<Owner>,
+}
+
+/// The owner of a shared descriptor, and the inode number of the descriptor's file.
+#[derive(Clone, Debug)]
+struct Owner {
+    _keeps_open: Arc<dyn Any + Send + Sync>,
+    inode: u64,
+}
 
 impl Fd {
+    /// Takes a number that the kernel has just returned.
+    fn new(number: usize) -> Fd {
+        Fd { number: number as i32, owner: None }
+    }
+
+    /// A descriptor that `owner` keeps open. `inode` is the inode number of its file.
+    pub fn shared(number: i32, inode: u64, owner: Arc<dyn Any + Send + Sync>) -> Fd {
+        Fd { number, owner: Some(Owner { _keeps_open: owner, inode }) }
+    }
+
     /// The descriptor's number.
     pub fn number(&self) -> i32 {
-        self.0
+        self.number
+    }
+
+    /// Shares the owner of this descriptor, or duplicates the descriptor.
+    pub fn try_clone(&self) -> Result<Fd> {
+        match &self.owner {
+            Some(owner) => Ok(Fd { number: self.number, owner: Some(owner.clone()) }),
+            None => Fd::duplicate(self.number),
+        }
     }
 
     /// Duplicates a descriptor, with close-on-exec.
     pub fn duplicate(number: i32) -> Result<Fd> {
         const F_DUPFD_CLOEXEC: usize = 1030;
         // SAFETY: all arguments are numbers, not addresses.
-        unsafe { enter(number::FCNTL, [number as usize, F_DUPFD_CLOEXEC, 3, 0, 0, 0]) }.map(|fd| Fd(fd as i32))
+        unsafe { enter(number::FCNTL, [number as usize, F_DUPFD_CLOEXEC, 3, 0, 0, 0]) }.map(Fd::new)
     }
 }
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        close(self.0);
+        if self.owner.is_none() {
+            close(self.number);
+        }
     }
 }
 
@@ -182,8 +214,7 @@ pub const DIRECTORY: u32 = if cfg!(target_arch = "aarch64") { 0o2040000 } else {
 /// Opens a file below `dir`.
 pub fn open(dir: i32, path: &CStr, flags: u32) -> Result<Fd> {
     // SAFETY: `path` is a C string.
-    unsafe { enter(number::OPENAT, [dir as usize, path.as_ptr() as usize, flags as usize, 0, 0, 0]) }
-        .map(|fd| Fd(fd as i32))
+    unsafe { enter(number::OPENAT, [dir as usize, path.as_ptr() as usize, flags as usize, 0, 0, 0]) }.map(Fd::new)
 }
 
 /// Reads into `buffer`; returns the number of bytes, 0 at the end.
@@ -202,7 +233,7 @@ pub fn read_link(path: &CStr, buffer: &mut [u8]) -> Result<usize> {
 /// Reads directory entries (`struct linux_dirent64`) into `buffer`; returns the number of bytes, 0 at the end.
 pub fn entries(dir: &Fd, buffer: &mut [u8]) -> Result<usize> {
     // SAFETY: the buffer is valid for its length.
-    unsafe { enter(number::GETDENTS64, [dir.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
+    unsafe { enter(number::GETDENTS64, [dir.number as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
 }
 
 /// Writes bytes to a descriptor.
@@ -238,14 +269,14 @@ fn refuse_if(kills: &AtomicBool) -> Result<()> {
 pub fn pidfd_open(pid: i32) -> Result<Fd> {
     refuse_if(&PIDFD_OPEN_KILLS)?;
     // SAFETY: all arguments are numbers, not addresses.
-    unsafe { enter(number::PIDFD_OPEN, [pid as usize, 0, 0, 0, 0, 0]) }.map(|fd| Fd(fd as i32))
+    unsafe { enter(number::PIDFD_OPEN, [pid as usize, 0, 0, 0, 0, 0]) }.map(Fd::new)
 }
 
 /// Sends a signal to the process behind a pidfd.
 pub fn signal(pidfd: &Fd, signal: i32) -> Result<()> {
     refuse_if(&PIDFD_SEND_SIGNAL_KILLS)?;
     // SAFETY: the arguments are numbers, and NULL where the call permits it.
-    unsafe { enter(number::PIDFD_SEND_SIGNAL, [pidfd.0 as usize, signal as usize, 0, 0, 0, 0]) }.map(drop)
+    unsafe { enter(number::PIDFD_SEND_SIGNAL, [pidfd.number as usize, signal as usize, 0, 0, 0, 0]) }.map(drop)
 }
 
 /// Whether the process behind a pidfd still has its pid, that is, has not been reaped.
@@ -253,7 +284,7 @@ pub fn signal(pidfd: &Fd, signal: i32) -> Result<()> {
 /// If pidfd_send_signal is disabled, returns whether the process still runs: a zombie counts as reaped.
 pub fn has_pid(pidfd: &Fd) -> bool {
     if PIDFD_SEND_SIGNAL_KILLS.load(Ordering::Relaxed) {
-        return !wait_for_end(pidfd.0, 0);
+        return !wait_for_end(pidfd.number, 0);
     }
     signal(pidfd, 0) != Err(Errno::ESRCH)
 }
@@ -261,15 +292,27 @@ pub fn has_pid(pidfd: &Fd) -> bool {
 /// The inode of a pidfd, which no other process has until the next boot. `None` before Linux 6.9, where all pidfds
 /// share an inode.
 pub fn pidfd_inode(pidfd: &Fd) -> Option<u64> {
+    /// Whether a pidfd has shown that this kernel has the file system of pidfds.
+    static HAS_PIDFS: AtomicBool = AtomicBool::new(false);
     const PID_FS_MAGIC: u64 = 0x5049_4446;
-    // In struct statfs (120 bytes) f_type comes first; in struct stat (144 bytes) st_ino comes
-    // second.
-    let (mut system, mut status) = ([0u64; 15], [0u64; 18]);
-    // SAFETY: each buffer has the size of the struct that the kernel stores.
-    unsafe { enter(number::FSTATFS, [pidfd.0 as usize, system.as_mut_ptr() as usize, 0, 0, 0, 0]) }.ok()?;
+    if !HAS_PIDFS.load(Ordering::Relaxed) {
+        // In struct statfs (120 bytes) f_type comes first.
+        let mut system = [0u64; 15];
+        // SAFETY: `system` has the size of the struct that the kernel stores.
+        unsafe { enter(number::FSTATFS, [pidfd.number as usize, system.as_mut_ptr() as usize, 0, 0, 0, 0]) }.ok()?;
+        if system[0] != PID_FS_MAGIC {
+            return None;
+        }
+        HAS_PIDFS.store(true, Ordering::Relaxed);
+    }
+    if let Some(owner) = &pidfd.owner {
+        return Some(owner.inode);
+    }
+    // In struct stat (144 bytes) st_ino comes second.
+    let mut status = [0u64; 18];
     // SAFETY: `status` has the size of the struct that the kernel stores.
-    unsafe { enter(number::FSTAT, [pidfd.0 as usize, status.as_mut_ptr() as usize, 0, 0, 0, 0]) }.ok()?;
-    (system[0] == PID_FS_MAGIC).then_some(status[1])
+    unsafe { enter(number::FSTAT, [pidfd.number as usize, status.as_mut_ptr() as usize, 0, 0, 0, 0]) }.ok()?;
+    Some(status[1])
 }
 
 /// Whether the process group that the process behind a pidfd leads, or led, has a member. Kernels before Linux 6.9
@@ -295,7 +338,7 @@ pub fn group_has_members(pidfd: &Fd) -> Result<bool> {
 pub fn signal_group(pidfd: &Fd, signal: i32) -> Result<()> {
     const PIDFD_SIGNAL_PROCESS_GROUP: usize = 4;
     refuse_if(&PIDFD_SEND_SIGNAL_KILLS)?;
-    let args = [pidfd.0 as usize, signal as usize, 0, PIDFD_SIGNAL_PROCESS_GROUP, 0, 0];
+    let args = [pidfd.number as usize, signal as usize, 0, PIDFD_SIGNAL_PROCESS_GROUP, 0, 0];
     // SAFETY: the arguments are numbers, and NULL where the call permits it.
     unsafe { enter(number::PIDFD_SEND_SIGNAL, args) }.map(drop)
 }
@@ -324,8 +367,7 @@ pub fn pending_signal(signal: i32) -> Result<Fd> {
     const NONBLOCK_CLOEXEC: usize = 0o2004000;
     let mask: u64 = 1 << (signal - 1);
     // SAFETY: the kernel reads a signal set of 8 bytes.
-    unsafe { enter(number::SIGNALFD4, [usize::MAX, &raw const mask as usize, 8, NONBLOCK_CLOEXEC, 0, 0]) }
-        .map(|fd| Fd(fd as i32))
+    unsafe { enter(number::SIGNALFD4, [usize::MAX, &raw const mask as usize, 8, NONBLOCK_CLOEXEC, 0, 0]) }.map(Fd::new)
 }
 
 const MSG_DONTWAIT: usize = 0x40;
@@ -389,14 +431,6 @@ pub fn sleep(milliseconds: u64) {
     let time = duration(milliseconds);
     // SAFETY: `time` is a struct timespec. The call ignores NULL for the remaining time.
     let _ = unsafe { enter(number::NANOSLEEP, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
-}
-
-/// Milliseconds since boot (CLOCK_BOOTTIME).
-pub fn now() -> u64 {
-    let mut time = [0i64; 2];
-    // SAFETY: the kernel writes a struct timespec, which has the size of `time`.
-    let _ = unsafe { enter(number::CLOCK_GETTIME, [7, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
-    time[0] as u64 * 1000 + time[1] as u64 / 1_000_000
 }
 
 /// Whether a number is in use as a pid, process group id or session id.

@@ -157,6 +157,7 @@ pub mod internal {
     pub use crate::host::per_process::PerProcess;
     pub use crate::host::thread::SleepLengths;
     pub use crate::idle::end_idle_threads;
+    pub use crate::job::EventLoop;
     pub use crate::job::driven::drive;
     pub use crate::job::futures::stopped_before_start;
     #[cfg(feature = "serde")]

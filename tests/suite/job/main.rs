@@ -12,6 +12,7 @@ mod jobs;
 mod leftovers;
 mod limiter;
 mod limits;
+mod loops;
 mod output;
 mod processes;
 mod run;

@@ -143,14 +143,14 @@ class LoopAdapter(ABC):
     """The adapter of one event loop to the engine: one descriptor wakes all waiting tasks."""
 
     def __init__(self) -> None:
-        self.queue = _spawnfd.Queue()
+        self.queue = _spawnfd.Queue(True)
         self.gate = StartGate()
         # The futures that tasks await, by the keys of the notifications that set them.
         self.pending: dict[int, Any] = {}
-        self.last_key = 0
+        self.last_key: int = 0
 
     def drain(self) -> None:
-        """Delivers the queue's notifications to the futures, in a new iteration of the loop."""
+        """Drives the loop's runs, and delivers notifications to futures, in a new iteration."""
         self.gate.started = 0
         self.queue.drain(self.pending)
         if self.gate.waiting:

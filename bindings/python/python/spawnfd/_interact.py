@@ -48,7 +48,7 @@ def _pass_on(
     core: _spawnfd.Job, stdin: int, stdout: int, escape: bytes, stop: threading.Event | None
 ) -> bool:
     """Returns True at the end of the output, False at the escape character or `stop`."""
-    queue, size = _spawnfd.Queue(), None
+    queue, size = _spawnfd.Queue(False), None
     pending, is_open = b"", True
     while stop is None or not stop.is_set():
         if size != (size := os.get_terminal_size(stdin)):

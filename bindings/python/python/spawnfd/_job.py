@@ -179,10 +179,11 @@ class Job(_JobBase):
     async def _start(cls, program: Program, args: Args, options: Given) -> Job:
         request = await enter(options)
         started: list[_spawnfd.Job] = []
-        _spawnfd.Job.start(program, args, options, True, request, started)
+        adapter = current_adapter()
+        _spawnfd.Job.start(program, args, options, request, adapter.queue, started)
         job = cls._of(started[0])
         if not options.get("hold", False):
-            current_adapter().call_soon(job._core.release_hold)
+            adapter.call_soon(job._core.release_hold)
         return job
 
     async def wait(
@@ -421,7 +422,7 @@ class SyncJob(_JobBase):
         started: list[_spawnfd.Job] = []
         try:
             request = acquire_permit_sync(limiter_of(options))
-            _spawnfd.Job.start(program, args, options, False, request, started)
+            _spawnfd.Job.start(program, args, options, request, None, started)
             return cls._of(started[0])
         except BaseException as error:
             end_started_sync(started, error)

@@ -97,20 +97,28 @@ class _AsyncioAdapter(LoopAdapter):
         super().__init__()
         self.loop: asyncio.AbstractEventLoop = loop
         self.watched = True
-        self._unwatch_scheduled = False
-        loop.add_reader(self.queue.fileno(), self._drain)
+        # The latest key at the last check.
+        self._checked_key: int = 0
+        loop.add_reader(self.queue.fileno(), self.drain)
         self._start_check_timer()
 
     def _start_check_timer(self) -> None:
+        self._checked_key = self.last_key
         self._check_timer = self.loop.call_later(
             CHECK_INTERVAL, _check_descriptor, weakref.ref(self)
         )
 
     def check_descriptor(self) -> None:
-        """Fails all pending futures with EBADF if the queue's descriptor was closed or replaced."""
-        if self.queue.is_open():
+        """Stops watching a queue that is not used, or whose descriptor was closed or replaced."""
+        if not self.queue.is_open():
+            self._fail()
+        elif self.pending or self.last_key != self._checked_key:
             self._start_check_timer()
-            return
+        else:
+            self._unwatch()
+
+    def _fail(self) -> None:
+        """Fails all pending futures with EBADF."""
         # The application owns the descriptor number now, and perhaps the loop's reader for it. So
         # do not call remove_reader().
         self.watched = False
@@ -120,24 +128,11 @@ class _AsyncioAdapter(LoopAdapter):
                 future.set_exception(OSError(errno.EBADF, os.strerror(errno.EBADF)))
         self.pending.clear()
 
-    def _drain(self) -> None:
-        self.drain()
-        if not self.pending:
-            self._schedule_unwatch()
-
-    def _schedule_unwatch(self) -> None:
-        """Schedules the removal of the loop's reader, unless a wait begins before."""
-        if not self.pending and not self._unwatch_scheduled and not self.loop.is_closed():
-            # Woken tasks run before _unwatch(): a task that waits again finds the reader in place.
-            self._unwatch_scheduled = True
-            self.loop.call_soon(self._unwatch)
-
     def _unwatch(self) -> None:
-        self._unwatch_scheduled = False
-        if self.watched and not self.pending:
-            self.watched = False
-            self._check_timer.cancel()
-            self.loop.remove_reader(self.queue.fileno())
+        """Stops watching the queue. The loop's next wait gets another adapter."""
+        self.watched = False
+        self._check_timer.cancel()
+        self.loop.remove_reader(self.queue.fileno())
 
     def create_future(self) -> asyncio.Future[Any]:
         return self.loop.create_future()
@@ -172,8 +167,7 @@ class _AsyncioAdapter(LoopAdapter):
             raise cancelled
 
     def unregister(self, key: int) -> None:
-        if self.pending.pop(key, None) is not None:
-            self._schedule_unwatch()
+        self.pending.pop(key, None)
 
     def read_output(self, watcher: _spawnfd.Watcher, core: _spawnfd.Job) -> OutputReading | None:
         return _AsyncioReading(self, watcher, core)
@@ -310,19 +304,19 @@ async def wait_until(
     wakeup: _spawnfd.Wakeup,
     timeout: float | None = None,
     *,
-    is_start: bool = False,
+    start: LoopAdapter | None = None,
 ) -> _T | None:
     """Calls `attempt` after each wakeup, until it returns a value other than None; returns that.
 
-    Returns None after `timeout` seconds. `is_start`: the wait is for a program that has just
-    started, which the gate counts.
+    Returns None after `timeout` seconds. `start`: the wait is for a program that has just started
+    by this adapter, whose gate counts it.
     """
     end, value = deadline(timeout), attempt()
     while value is None and (left := remaining(end)) != 0:
-        adapter = current_adapter()
+        adapter = start or current_adapter()
         key, woken = adapter.register()
         wakeup.listen(adapter.queue, key)
-        if is_start:
+        if start:
             adapter.gate.recent.append(key)
         try:
             # The wakeup may have occurred before listen().
@@ -346,7 +340,7 @@ def wait_until_sync(
     end, value = deadline(timeout), attempt()
     if value is not None:
         return value
-    queue = _spawnfd.Queue()
+    queue = _spawnfd.Queue(False)
     try:
         while (left := remaining(end)) != 0:
             wakeup.listen(queue, 0)
@@ -419,11 +413,12 @@ async def complete(program: Program | _spawnfd.Session, args: Args, options: Giv
     adapter, request = current_adapter(), None
     if options.get("limiter") is not None or not adapter.gate.try_enter(adapter):
         request = await enter(options)
+        adapter = current_adapter()
     started: list[_spawnfd.ActiveRun] = []
     try:
-        _spawnfd.begin(program, args, options, request, started)
+        _spawnfd.begin(program, args, options, request, adapter.queue, started)
         [run] = started
-        return cast(Result, await wait_until(run.result, run.done, is_start=True))
+        return cast(Result, await wait_until(run.result, run.done, start=adapter))
     except BaseException as error:
         await end_started(started, error)
         raise
@@ -434,7 +429,7 @@ def complete_sync(program: Program | _spawnfd.Session, args: Args, options: Give
     started: list[_spawnfd.ActiveRun] = []
     try:
         request = acquire_permit_sync(limiter_of(options))
-        _spawnfd.begin(program, args, options, request, started)
+        _spawnfd.begin(program, args, options, request, None, started)
         [run] = started
         return cast(Result, wait_until_sync(run.result, run.done))
     except BaseException as error:

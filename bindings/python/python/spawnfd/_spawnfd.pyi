@@ -486,8 +486,8 @@ class Job:
         program: _Program,
         args: Args,
         options: _Options,
-        watched: bool,
         permit: PermitRequest | None,
+        queue: Queue | None,
         started: list[Job],
     ) -> None: ...
     @property
@@ -743,7 +743,7 @@ class Wakeup:
 
 @final
 class Queue:
-    def __new__(cls) -> Queue: ...
+    def __new__(cls, drives_runs: bool) -> Queue: ...
     def fileno(self) -> int: ...
     def is_open(self) -> bool: ...
     def drain(self, pending: dict[int, Any]) -> None: ...
@@ -787,6 +787,7 @@ def begin(
     args: Args,
     options: _Options,
     permit: PermitRequest | None,
+    queue: Queue | None,
     started: list[ActiveRun],
 ) -> None: ...
 def explain(

@@ -16,6 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use spawnfd_guard::sys;
 use spawnfd_sys::{Ended, Errno, Used, call, reap_unsignalled, wait_pidfd};
 
 use crate::cold_reason::ColdReason;
@@ -284,6 +285,13 @@ impl Child {
     /// A reference to the pidfd, for a job's handle.
     pub(crate) fn shared_pidfd(&self) -> Weak<CheckedFd> {
         self.pidfd.as_ref().map(Arc::downgrade).unwrap_or_default()
+    }
+
+    /// The pidfd, for a process tree. The tree keeps it open.
+    pub(crate) fn share_pidfd(&self) -> Option<sys::Fd> {
+        let pidfd = self.pidfd.clone()?;
+        let (number, (_, inode)) = (pidfd.as_fd().as_raw_fd(), pidfd.identity());
+        Some(sys::Fd::shared(number, inode, pidfd))
     }
 
     /// Returns an object that sends signals to the child while a future waits for it.

@@ -7,6 +7,7 @@
 //! See decision record 0021.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use spawnfd_child::{ChildMemory, probe_killed_calls};
 use spawnfd_sys::{Builder, Call, CallSet, Errno, RawFd, abi, call, has_clone3, prctl};
 
 use crate::error::errno;
+use crate::host::one_start::{self, Remembered};
 use crate::host::own_proc::{self, CAP_SYS_ADMIN};
 use crate::host::per_process::PerProcess;
 
@@ -63,6 +65,9 @@ pub(crate) struct ThreadFeatures {
 
 thread_local! {
     static FILTERED: RefCell<Option<ThreadFeatures>> = const { RefCell::new(None) };
+
+    /// The features of the calling thread during a start.
+    static DURING_START: Remembered<FeaturesOfThread> = const { RefCell::new(None) };
 }
 
 /// The features of one thread.
@@ -72,6 +77,13 @@ pub(crate) enum FeaturesOfThread {
     Unfiltered,
     /// The thread has filters.
     Filtered(Arc<Features>),
+}
+
+impl FeaturesOfThread {
+    /// Whether the thread has a seccomp filter.
+    pub(crate) fn is_filtered(&self) -> bool {
+        matches!(self, FeaturesOfThread::Filtered(_))
+    }
 }
 
 impl Deref for FeaturesOfThread {
@@ -87,6 +99,12 @@ impl Deref for FeaturesOfThread {
 
 /// The features of the calling thread. In a thread with a filter the first call may start probe children.
 pub(crate) fn of_calling_thread() -> FeaturesOfThread {
+    match one_start::once(&DURING_START, || Ok::<_, Infallible>(read())) {
+        Ok(features) => features,
+    }
+}
+
+fn read() -> FeaturesOfThread {
     if call::seccomp_mode() == 0 {
         return FeaturesOfThread::Unfiltered;
     }

@@ -6,6 +6,7 @@ pub(crate) mod authority;
 pub(crate) mod descriptors;
 pub(crate) mod features;
 pub(crate) mod memfd;
+pub(crate) mod one_start;
 pub(crate) mod own_proc;
 pub(crate) mod per_process;
 pub(crate) mod thread;

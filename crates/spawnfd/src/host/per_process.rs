@@ -2,7 +2,7 @@
 //! Locked state that a forked process does not share with its parent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use spawnfd_sys::fork_generation;
 
@@ -64,6 +64,20 @@ impl<T> PerProcess<T> {
 
     /// Locks this process's value.
     pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.own().lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks this process's value, unless it is locked.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.own().try_lock() {
+            Ok(value) => Some(value),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// This process's lock.
+    fn own(&self) -> &Mutex<T> {
         let generation = current_generation();
         let mut state = self;
         loop {
@@ -80,7 +94,7 @@ impl<T> PerProcess<T> {
                     };
                     state = state.fork_state.get_or_init(|| Box::new(own()));
                 }
-                _ => return state.value.lock().unwrap_or_else(PoisonError::into_inner),
+                _ => return &state.value,
             }
         }
     }

@@ -88,6 +88,9 @@ thread_local! {
     /// In the engine's thread, the signal mask of the thread that started the engine. Otherwise
     /// `None`.
     static ENGINE: Cell<Option<SignalSet>> = const { Cell::new(None) };
+
+    /// Whether this thread is the one of an event loop that makes steps of an engine.
+    static VISITS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Makes the calling thread the engine's thread, which drives runs. `mask` is the signal mask of the thread that
@@ -102,7 +105,23 @@ pub(crate) fn mask_in_engine() -> Option<SignalSet> {
     ENGINE.get()
 }
 
-/// Whether the calling thread is the engine's thread. Waiting for a run there would deadlock.
+/// Whether the calling thread is the engine's thread, or makes steps of an engine. Waiting for a run there would
+/// deadlock.
 pub(crate) fn is_engine() -> bool {
-    ENGINE.get().is_some()
+    ENGINE.get().is_some() || VISITS.get()
+}
+
+/// Marks the calling thread, which makes steps of an engine, until the returned value is dropped.
+pub(crate) fn visit_engine() -> Visit {
+    Visit(VISITS.replace(true))
+}
+
+/// The thread of an event loop makes steps of an engine.
+#[derive(Debug)]
+pub(crate) struct Visit(bool);
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        VISITS.set(self.0);
+    }
 }

@@ -16,6 +16,7 @@ use super::{EventOptions, Events, Output, Producer, Pty, Run, Source, events};
 use crate::child::Child;
 use crate::command::{Command, Start};
 use crate::error::{Error, Result};
+use crate::host::one_start::OneStart;
 use crate::launch::{self, Again, Wait};
 use crate::sandbox::SandboxDescriptor;
 use crate::tree::Tier;
@@ -37,6 +38,7 @@ impl Command<'_> {
             }
             Ok(Start::new(self))
         };
+        let _one_start = OneStart::begin();
         launch::spawn(&mut prepare, wait)
     }
 
@@ -256,7 +258,9 @@ impl Command<'_> {
         self.validate_run(run)?;
         if let (Some(limiter), []) = (&run.limiter, &connections.permits[..]) {
             connections.permits.push(limiter.acquire_unless(interrupted)?);
+            OneStart::forget();
         }
+        let _one_start = OneStart::begin();
         let started = Instant::now();
         if connections.source.is_none() {
             connections.source = run.input.clone().map(Source::bytes);

@@ -64,6 +64,8 @@ pub(super) struct JobState {
 #[derive(Debug, Default)]
 struct JobResult {
     outcome: Option<Result<Arc<Output>>>,
+    /// The number of threads that wait for the result.
+    waiting: usize,
     /// Callbacks that `set` calls. The key is the number of the registration.
     callbacks: BTreeMap<u64, Callback>,
     last_registration: u64,
@@ -100,8 +102,11 @@ impl JobState {
         let mut result = self.result.lock();
         result.outcome = Some(outcome);
         let callbacks = std::mem::take(&mut result.callbacks);
+        let waiting = result.waiting;
         drop(result);
-        self.changed.notify_all();
+        if waiting > 0 {
+            self.changed.notify_all();
+        }
         callbacks.values().for_each(Callback::call);
     }
 
@@ -147,13 +152,12 @@ impl Job {
     /// no result yet, and the caller is a run's [callback](crate::Command::run_then), in the thread that would
     /// produce the result.
     pub fn wait(&self) -> Result<Arc<Output>> {
-        let result = self.state.result.lock();
+        let mut result = self.state.result.lock();
         result.check_may_wait()?;
-        let result = self
-            .state
-            .changed
-            .wait_while(result, |result| result.outcome.is_none())
-            .unwrap_or_else(PoisonError::into_inner);
+        result.waiting += 1;
+        let waited = self.state.changed.wait_while(result, |result| result.outcome.is_none());
+        let mut result = waited.unwrap_or_else(PoisonError::into_inner);
+        result.waiting -= 1;
         result.outcome.clone().unwrap_or_else(|| Err(not_ours()))
     }
 
@@ -163,12 +167,14 @@ impl Job {
     /// # Errors
     /// The same as those of [`wait`](Job::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<Arc<Output>>> {
-        let result = self.state.result.lock();
+        let mut result = self.state.result.lock();
         if !timeout.is_zero() {
             result.check_may_wait()?;
         }
+        result.waiting += 1;
         let waited = self.state.changed.wait_timeout_while(result, timeout, |result| result.outcome.is_none());
-        let (result, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut result, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        result.waiting -= 1;
         result.outcome.clone().transpose()
     }
 

@@ -3,7 +3,7 @@
 //!
 //! [`Command`](crate::Command) starts runs, [`Run`] has their options, and [`Output`] is the result.
 
-// `command.rs` starts a run, and `run_state` holds its state. The caller's thread or the engine's thread (`engine.rs`)
+// `command.rs` starts a run, and `run_state` holds its state. The caller, an event loop, or the thread of an `engine`
 // drives the run. These modules neither handle processes nor start threads:
 //
 // - `record.rs`: the output so far, in memory; `spill.rs`: the rest, in a file.
@@ -50,6 +50,8 @@ mod tokio;
 
 pub use crate::bytes::SharedBytes;
 pub(crate) use command::{connect_events, start_job};
+#[doc(hidden)]
+pub use engine::EventLoop;
 pub use engine::RunHandle;
 pub(crate) use engine::{EngineOrder, adopt, end_idle_helpers, end_if_idle};
 pub(crate) use events::Producer;

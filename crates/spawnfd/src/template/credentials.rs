@@ -3,6 +3,8 @@
 
 use spawnfd_sys::call;
 
+use crate::host::authority;
+
 /// The calling thread's ids, groups and capabilities.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Credentials {
@@ -36,9 +38,10 @@ impl Credentials {
     }
 
     /// Whether the calling thread still has these credentials. The check takes one system call for
-    /// an ordinary user, and four system calls for a privileged user.
+    /// an ordinary user, and four system calls for a privileged user. If the start has read the thread's authority
+    /// before, it takes none, or one.
     pub(crate) fn are_current(&self) -> bool {
-        if call::capabilities().ok() != self.capabilities {
+        if authority::capabilities().ok() != self.capabilities {
             return false;
         }
         if self.are_fixed() {
@@ -49,6 +52,6 @@ impl Credentials {
             Ok(count) => few.get(..count) == Some(&self.groups),
             Err(_) => Credentials::current().groups == self.groups,
         };
-        same_groups && call::ids() == self.ids
+        same_groups && authority::ids() == self.ids
     }
 }

@@ -6,19 +6,19 @@
 //! scheduling). Threads with another reach use another guard.
 
 use std::cell::RefCell;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
 use spawnfd_child::GuardRegistration;
 use spawnfd_guard::process::ProcessIdentity;
 use spawnfd_guard::sys;
 use spawnfd_guard::table::{SIZE, SLOTS, SlotState, TreeTable};
 use spawnfd_sys::{Call, Errno, abi, call, prctl, wait_pidfd};
 
-use super::{failed, image};
+use super::{failed, image, own_session};
 use crate::child::Child;
 use crate::command::CapabilitySets;
 use crate::command::Command;
@@ -35,6 +35,8 @@ static GUARDS: PerProcess<Vec<Guard>> = PerProcess::new(Vec::new());
 
 #[derive(Debug)]
 struct Guard {
+    /// The pid of this process.
+    owner: i32,
     /// The reach of the helper and of each caller.
     reach: Arc<Reach>,
     table: Arc<TreeTable>,
@@ -99,6 +101,8 @@ impl Refusal {
 pub(super) struct Registration {
     pub(super) table: Arc<TreeTable>,
     pub(super) slot: usize,
+    /// The pid of this process.
+    owner: i32,
     /// The value of the slot's process word until the program starts.
     ticket: u64,
 }
@@ -118,7 +122,11 @@ pub(super) fn register(cgroup: &[u8], state: SlotState) -> Result<Registration> 
         let index = match index {
             // A helper that exits by itself closes the table. If a signal has killed the helper, start another helper
             // for the table's trees.
-            Some(index) if guards[index].helper.has_ended() && !guards[index].restart()? => {
+            Some(index)
+                if !guards[index].helper.is_running()
+                    && guards[index].helper.has_ended()
+                    && !guards[index].restart()? =>
+            {
                 guards.remove(index);
                 None
             }
@@ -191,7 +199,8 @@ impl Guard {
         let table = TreeTable::map(memory.as_raw_fd()).map_err(|e| failed(Errno::from_raw(e.0), "mmap()"))?;
         let helper = GuardHelper::start(&memory)?;
         let memory = CheckedFd::new(memory);
-        Ok(Guard { reach, table: Arc::new(table), memory, helper })
+        let owner = getpid().as_raw_nonzero().get();
+        Ok(Guard { owner, reach, table: Arc::new(table), memory, helper })
     }
 
     /// Whether the guard accepts trees, or its helper still runs.
@@ -218,8 +227,8 @@ impl Guard {
             self.table.unregister_tree();
             return Err(failed(Errno::ENOSPC, "guard"));
         };
-        let ticket = self.table.take_slot(slot, state, sys::getsid(0).unwrap_or(0), cgroup);
-        Ok(Registration { table: self.table.clone(), slot, ticket })
+        let ticket = self.table.take_slot(slot, state, own_session(), cgroup);
+        Ok(Registration { table: self.table.clone(), slot, owner: self.owner, ticket })
     }
 }
 
@@ -241,7 +250,7 @@ impl GuardHelper {
     }
 
     /// The helper's pidfd. If the application has replaced the descriptor, opens another pidfd.
-    fn pidfd(&mut self) -> Option<&OwnedFd> {
+    fn pidfd(&mut self) -> Option<BorrowedFd<'_>> {
         if self.pidfd.get().is_none() {
             features::killed_calls().refuse(Call::PidfdOpen).ok()?;
             let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
@@ -252,12 +261,18 @@ impl GuardHelper {
             // The application may have replaced the reaper's copy, too.
             self.reaper_has_copy = false;
         }
-        self.pidfd.get()
+        Some(self.pidfd.as_fd())
     }
 
     fn signal(&self, signal: i32) -> std::result::Result<usize, Errno> {
         let pidfd = self.pidfd.get().ok_or(Errno::EBADF)?;
         call::pidfd_send_signal(features::killed_calls(), pidfd.as_raw_fd(), signal)
+    }
+
+    /// Whether the helper runs, by one system call. `false` also if the application has closed or replaced the pidfd.
+    fn is_running(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(WaitId::PidFd(self.pidfd.as_fd()), options), Ok(None))
     }
 
     fn has_ended(&mut self) -> bool {
@@ -266,10 +281,12 @@ impl GuardHelper {
 
     /// Gives the reaper thread a copy of the helper's pidfd, so that the helper is reaped whenever it ends.
     fn hand_to_reaper(&mut self) {
+        if self.reaper_has_copy {
+            return;
+        }
         if let Some(pidfd) = self.pidfd()
             && let Ok(None) = wait_pidfd(pidfd.as_raw_fd(), false)
-            && let Ok(copy) = pidfd.try_clone()
-            && !self.reaper_has_copy
+            && let Ok(copy) = pidfd.try_clone_to_owned()
         {
             reaper::adopt(CheckedFd::new(copy));
         }
@@ -337,12 +354,7 @@ pub(super) fn capabilities_to_restore() -> Result<Option<CapabilitySets>> {
 impl Registration {
     pub(super) fn registration(&self) -> GuardRegistration {
         let (slot, ticket) = (self.slot, self.ticket);
-        GuardRegistration::new(
-            self.table.clone(),
-            move |table| table.root(slot),
-            ticket,
-            getpid().as_raw_nonzero().get(),
-        )
+        GuardRegistration::new(self.table.clone(), move |table| table.root(slot), ticket, self.owner)
     }
 
     /// Ends the registration.

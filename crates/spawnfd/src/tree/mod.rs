@@ -15,6 +15,7 @@ mod pidns;
 mod subreaper;
 mod tier;
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -25,8 +26,10 @@ use spawnfd_guard::table::SlotState;
 use spawnfd_guard::{cgroup as group, sys};
 use spawnfd_sys::{Errno, fork_generation, wait_pidfd};
 
+use crate::child::Child;
 use crate::command::{Command, Placement};
 use crate::error::{Error, Result, from_io};
+use crate::host::one_start::{self, Remembered};
 pub(crate) use bounds::{Bounds, CgroupCounters};
 pub(crate) use cgroup::own_directory;
 
@@ -184,12 +187,6 @@ impl Tree {
         Tree::of(Tier::Group, Mechanism::Empty, None)
     }
 
-    /// The session of this process, in which its programs start. The library never counts this session as a part of
-    /// a program's tree, even after this process has left the session.
-    fn own_session() -> i32 {
-        sys::getsid(0).unwrap_or(0)
-    }
-
     fn of(tier: Tier, control: Mechanism, registration: Option<Registration>) -> Tree {
         Tree { tier, control, registration, generation: fork_generation().unwrap_or(1) }
     }
@@ -280,37 +277,39 @@ impl Tree {
     /// leads one, else only the program's descendants. It never includes the session or process group of this
     /// process.
     pub fn program_started(&mut self, pid: u32, pidfd: BorrowedFd<'_>) {
-        let (pid, copy) = (pid as i32, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
+        self.started(pid as i32, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
+    }
+
+    /// Like `program_started`. The tree shares the child's pidfd.
+    pub(crate) fn child_started(&mut self, child: &Child) {
+        self.started(child.id() as i32, child.share_pidfd());
+    }
+
+    fn started(&mut self, pid: i32, pidfd: Option<sys::Fd>) {
         match &mut self.control {
             Mechanism::Cgroup(_, program) => {
-                *program = copy.map(|copy| members_of(pid, Tree::own_session(), Some(copy)));
+                *program = pidfd.map(|pidfd| members_of(pid, own_session(), Some(pidfd)));
             }
             Mechanism::Namespace(namespace) => {
-                copy.into_iter().for_each(|copy| namespace.members.set_program(pid, copy));
+                pidfd.into_iter().for_each(|pidfd| namespace.members.set_program(pid, pidfd));
             }
             Mechanism::Subreaper(tree) => {
-                let identity = copy.as_ref().and_then(|pidfd| ProcessIdentity::of(pidfd, pid));
-                let helper = tree.program_started(pid, copy);
+                let identity = pidfd.as_ref().and_then(|pidfd| ProcessIdentity::of(pidfd, pid));
+                let helper = tree.program_started(pid, pidfd);
                 if tree.has_no_subreaper() {
                     // The program was not started with `Command::tree`.
                     return self.continue_without_subreaper();
                 }
                 let Some(Registration { table, slot, .. }) = &self.registration else { return };
                 if let Some((helper, identity)) = helper {
-                    table.set_root(*slot, helper, Tree::own_session(), identity, ticks_now());
+                    table.set_root(*slot, helper, own_session(), identity, ticks_now());
                 }
                 if let Some(identity) = identity {
                     table.set_program(*slot, pid, identity);
                 }
             }
-            _ => _ = self.follow_program(pid, copy),
+            _ => _ = self.follow_program(pid, pidfd),
         }
-    }
-
-    /// Like `program_started`, for a tree of tier `group` that gets the pidfd by `supply_pidfd` before its first use. Most
-    /// runs do not use it.
-    pub(crate) fn program_started_without_pidfd(&mut self, pid: u32) {
-        let _ = self.follow_program(pid as i32, None);
     }
 
     /// Tells the tree that the program has ended. Call this *before* you reap the program. Until it is reaped, the
@@ -381,18 +380,9 @@ impl Tree {
     /// process in the session of this process stays out, because it may be another child of this process.
     pub(crate) fn add_found(&mut self, found: &Stat) {
         if let (true, Mechanism::Members(members)) = (self.is_owner(), &mut self.control)
-            && members.may_contain(found, Tree::own_session())
+            && members.may_contain(found, own_session())
         {
             members.add(found.process);
-        }
-    }
-
-    /// Supplies the program's pidfd again. If no descriptor was free for a copy at the start, the
-    /// tree copies it now. `seen` is the last time at which the program certainly had its pid, in the clock ticks of
-    /// `spawnfd_guard::process::ticks_now`.
-    pub(crate) fn supply_pidfd(&mut self, pidfd: BorrowedFd<'_>, seen: u64) {
-        if let Mechanism::Members(members) = &mut self.control {
-            members.set_pidfd_if_missing(|| sys::Fd::duplicate(pidfd.as_raw_fd()).ok(), seen);
         }
     }
 
@@ -474,12 +464,15 @@ impl Tree {
                 let others = tree.remaining().map_or_else(|| Some(Vec::new()), Descendants::others);
                 if tree.subreaper.is_lost() { self.try_survivors() } else { others }
             }
-            Mechanism::Members(members) if members.may_have_others() => {
+            Mechanism::Members(members) => {
+                if !members.may_have_others() {
+                    return Some(Vec::new());
+                }
                 let alive = find_members(members, self.registration.as_ref());
                 let others = alive.into_iter().filter(|stat| stat.process != members.root());
                 (!members.is_proc_unreadable()).then(|| others.collect())
             }
-            _ => Some(Vec::new()),
+            Mechanism::Empty => Some(Vec::new()),
         }
     }
 
@@ -534,9 +527,9 @@ impl Tree {
     /// Controls the tree by its program from now on. Returns whether the guard can do so, too.
     fn follow_program(&mut self, pid: i32, pidfd: Option<sys::Fd>) -> bool {
         let identity = self.registration.as_ref().and(pidfd.as_ref()).and_then(|pidfd| ProcessIdentity::of(pidfd, pid));
-        let start_session = Tree::own_session();
-        let mut members = members_of(pid, start_session, pidfd);
-        let seen = members.update_root_seen();
+        let start_session = own_session();
+        let members = members_of(pid, start_session, pidfd);
+        let seen = members.root_seen();
         let known = self.registration.as_ref().zip(identity);
         known.inspect(|(guard, identity)| guard.table.set_root(guard.slot, pid, start_session, *identity, seen));
         self.control = Mechanism::Members(members);
@@ -554,7 +547,10 @@ impl Tree {
         let members = match &mut self.control {
             Mechanism::Members(members) => members,
             // The kernel does not reuse the number of the program's session until ended members are reaped.
-            Mechanism::Cgroup(_, Some(members)) if members.may_have_others() => {
+            Mechanism::Cgroup(_, Some(members)) => {
+                if !members.may_have_others() {
+                    return;
+                }
                 members.find();
                 members
             }
@@ -606,6 +602,15 @@ impl Drop for Tree {
         }
         self.release_control();
     }
+}
+
+/// The session of this process, in which its programs start. The library never counts this session as a part of a
+/// program's tree, even after this process has left the session.
+fn own_session() -> i32 {
+    thread_local! {
+        static DURING_START: Remembered<i32> = const { RefCell::new(None) };
+    }
+    one_start::once(&DURING_START, || sys::getsid(0)).unwrap_or(0)
 }
 
 /// Waits until exiting members of a cgroup are zombies, which can be reaped. A process leaves its cgroup a moment

@@ -50,7 +50,7 @@ impl SubreaperTree {
     /// Records the program, which has just started. Returns the subreaper's pid and identity. `None`: the program has no
     /// subreaper, or its pidfd cannot be copied.
     pub(super) fn program_started(&mut self, pid: i32, pidfd: Option<sys::Fd>) -> Option<(i32, ProcessIdentity)> {
-        let own = pidfd.as_ref().and_then(|pidfd| sys::Fd::duplicate(pidfd.number()).ok());
+        let own = pidfd.as_ref().and_then(|pidfd| pidfd.try_clone().ok());
         self.program = Some(pid).zip(pidfd);
         let descendants = self.descendants()?;
         own.into_iter().for_each(|own| descendants.set_program(pid, own));

@@ -34,6 +34,7 @@ use spawnfd_sys::{Errno, call, fork_generation, prctl, wait_pidfd};
 use crate::error::{self, Error, Stage};
 use crate::host::descriptors::CheckedFd;
 use crate::host::features;
+use crate::host::one_start::{self, Remembered};
 use crate::host::own_proc::{self, CAP_SYS_ADMIN, come_from_first_thread, descends_from_single_thread, read_status};
 
 pub(crate) use crate::host::own_proc::remember_if_single_threaded;
@@ -90,6 +91,19 @@ thread_local! {
     /// The calling thread's reach when it was last read. A reach with a marker owns a process, so this variable keeps
     /// only a weak reference to it.
     static LAST: RefCell<(Weak<Reach>, Option<Arc<Reach>>)> = const { RefCell::new((Weak::new(), None)) };
+
+    /// The calling thread's reach during a start.
+    static DURING_START: Remembered<Arc<Reach>> = const { RefCell::new(None) };
+}
+
+/// The ids of the calling thread, as [`call::ids`] reads them.
+pub(crate) fn ids() -> [u32; 6] {
+    one_start::known(&DURING_START).map_or_else(call::ids, |reach| reach.readable.ids.0)
+}
+
+/// The capabilities of the calling thread, as [`call::capabilities`] reads them.
+pub(crate) fn capabilities() -> Result<[u64; 3], Errno> {
+    one_start::known(&DURING_START).map_or_else(call::capabilities, |reach| reach.readable.capabilities)
 }
 
 impl Reach {
@@ -106,6 +120,10 @@ impl Reach {
     /// # Errors
     /// The errors of clone(2).
     pub(crate) fn read() -> Result<Arc<Reach>, Errno> {
+        one_start::once(&DURING_START, Reach::read_again)
+    }
+
+    fn read_again() -> Result<Arc<Reach>, Errno> {
         let generation = fork_generation()?;
         remember_if_single_threaded();
         let readable = Readable::of_calling_thread();
@@ -195,12 +213,13 @@ impl Reach {
 
 impl Readable {
     fn of_calling_thread() -> Readable {
-        let killed_calls = features::killed_calls();
+        let features = features::of_calling_thread();
+        let killed_calls = features.killed_calls;
         Readable {
             ids: (call::ids(), call::file_ids(killed_calls)),
             capabilities: call::capabilities(),
             no_new_privs: call::prctl(prctl::PR_GET_NO_NEW_PRIVS, 0, 0) != Ok(0),
-            is_filtered: call::prctl(prctl::PR_GET_SECCOMP, 0, 0) != Ok(0),
+            is_filtered: features.is_filtered(),
             label: own_proc::label(),
             scheduling: call::scheduling(killed_calls),
             processors: call::affinity(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use spawnfd_sys::{Errno, abi, call};
 
-use super::{RECHECK_INTERVAL, REPLACED, RunFd, RunState};
+use super::{RECHECK_INTERVAL, REPLACED, Readiness, RunFd, RunState};
 use crate::error::{Error, Result, Stage};
 use crate::host::thread::SleepLengths;
 use crate::job::{Output, Stop};
@@ -90,8 +90,10 @@ impl RunState {
             for (fd_kind, abi::pollfd { revents, .. }) in RunFd::ALL.into_iter().zip(fds) {
                 if revents != 0 {
                     // If `handle_event` leaves data unread, the next poll(2) reports the descriptor again.
-                    let hung_up = revents & abi::POLLHUP as i16 != 0;
-                    if self.handle_event(fd_kind, hung_up, &mut buffer)? && hung_up && self.watched(fd_kind).is_some() {
+                    let has = |event: u32| revents & event as i16 != 0;
+                    let readiness = Readiness::of(has(abi::POLLHUP), has(abi::POLLIN));
+                    let is_handled = self.handle_event(fd_kind, readiness, &mut buffer)?;
+                    if is_handled && readiness != Readiness::Ready && self.watched(fd_kind).is_some() {
                         ignored_until = Some(Instant::now() + HANGUP_PAUSE);
                     }
                 }

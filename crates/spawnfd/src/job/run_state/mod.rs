@@ -44,6 +44,28 @@ impl RunFd {
     }
 }
 
+/// The state of a descriptor, as an event reports it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Readiness {
+    /// It is ready.
+    Ready,
+    /// Its other end is closed. It may have data.
+    HungUp,
+    /// Its other end is closed, and it has no data.
+    Ended,
+}
+
+impl Readiness {
+    /// `hung_up`: POLLHUP was reported. `may_have_data`: POLLIN was reported too, or is not watched.
+    pub(super) fn of(hung_up: bool, may_have_data: bool) -> Readiness {
+        match (hung_up, may_have_data) {
+            (false, _) => Readiness::Ready,
+            (true, true) => Readiness::HungUp,
+            (true, false) => Readiness::Ended,
+        }
+    }
+}
+
 /// The phase of a run. Each phase except `Cut` ends at its time, if it has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -254,6 +276,15 @@ impl RunState {
         }
     }
 
+    /// Whether a deadline of the run has passed by `now`, at which it may signal processes.
+    pub(super) fn signals_by(&self, now: Instant) -> bool {
+        // The first search after the program's end does not signal the processes that it finds.
+        let only_searches =
+            |until: Option<Instant>, pause| until.is_none_or(|at| now < at) && pause == LEFTOVER_PAUSES.0;
+        self.deadline().is_some_and(|deadline| deadline <= now)
+            && !matches!(self.phase, Phase::Draining { until, check: (_, pause) } if only_searches(until, pause))
+    }
+
     /// Whether the result is available.
     pub(super) fn is_done(&self) -> bool {
         !self.awaits_program() && self.phase == Phase::Cut
@@ -273,9 +304,8 @@ impl RunState {
         self.is_done() && (!self.adopted || self.is_read() && self.next_check.is_none())
     }
 
-    /// Handles an event of a descriptor. The event may not be reported again. `hung_up`: the other end is closed.
-    /// Returns `false` if the caller must call this again for the same event, after the events of other runs.
-    pub(super) fn handle_event(&mut self, fd_kind: RunFd, hung_up: bool, buffer: &mut [u8]) -> Result<bool> {
+    /// Handles an event of a descriptor. The event may not be reported again. Returns `false` if the caller must call this again for the same event, after the events of other runs.
+    pub(super) fn handle_event(&mut self, fd_kind: RunFd, readiness: Readiness, buffer: &mut [u8]) -> Result<bool> {
         match fd_kind {
             RunFd::Process => {
                 self.reap()?;
@@ -293,8 +323,8 @@ impl RunState {
                 Ok(true)
             }
             RunFd::Stdin => Ok(self.write()),
-            RunFd::Stdout => Ok(self.read(Stream::Stdout, hung_up, buffer)),
-            RunFd::Stderr => Ok(self.read(Stream::Stderr, hung_up, buffer)),
+            RunFd::Stdout => Ok(self.read(Stream::Stdout, readiness, buffer)),
+            RunFd::Stderr => Ok(self.read(Stream::Stderr, readiness, buffer)),
         }
     }
 
@@ -306,7 +336,11 @@ impl RunState {
 
     /// Reads all output, or as much as the event consumer accepts now. Returns `false` if there may be more output,
     /// which the caller must read after it has served other streams.
-    fn read(&mut self, stream: Stream, hung_up: bool, buffer: &mut [u8]) -> bool {
+    fn read(&mut self, stream: Stream, readiness: Readiness, buffer: &mut [u8]) -> bool {
+        if readiness == Readiness::Ended && self.outputs[stream.index()].as_ref().is_some_and(|it| !it.is_terminal()) {
+            self.stream_ended(stream);
+            return true;
+        }
         // The job's consumer may have read the bytes that exceed the limit.
         self.check_output_limit();
         for _ in 0..READS_IN_A_ROW {
@@ -316,7 +350,7 @@ impl RunState {
             }
             let Some(length) = self.read_once(stream, buffer) else { return true };
             // A read that does not fill the buffer has emptied the pipe. Later output causes a new event.
-            if !hung_up && length < buffer.len() {
+            if readiness == Readiness::Ready && length < buffer.len() {
                 return true;
             }
         }
@@ -333,10 +367,7 @@ impl RunState {
             // A terminal's end is not final: the program can open the terminal again as /dev/tty. Closing this end
             // would send SIGHUP to the program.
             if !output.is_terminal() || !self.awaits_program() {
-                self.outputs[stream.index()] = None;
-            }
-            if self.adopted && self.is_read() {
-                self.events = None;
+                self.stream_ended(stream);
             }
             return None;
         }
@@ -345,6 +376,14 @@ impl RunState {
         }
         self.check_output_limit();
         Some(length)
+    }
+
+    /// Stops reading a stream, which has no more output.
+    fn stream_ended(&mut self, stream: Stream) {
+        self.outputs[stream.index()] = None;
+        if self.adopted && self.is_read() {
+            self.events = None;
+        }
     }
 
     /// Ends a program that has written more than its output limit.
@@ -388,7 +427,7 @@ impl RunState {
     pub(super) fn tick(&mut self, now: Instant, buffer: &mut [u8]) -> Result<()> {
         if self.awaits_program() && self.running.due().is_some_and(|due| due <= now) {
             self.running.tick(now);
-            self.handle_event(RunFd::Process, false, buffer)?;
+            self.handle_event(RunFd::Process, Readiness::Ready, buffer)?;
         }
         if self.deadline_of_phase().is_none_or(|deadline| now < deadline) {
             return Ok(());

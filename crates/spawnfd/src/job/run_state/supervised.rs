@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use spawnfd_guard::process::{Stat, ticks_now};
+use spawnfd_guard::process::Stat;
 use spawnfd_guard::sys as guard_sys;
 use spawnfd_sys::call::pidfd_send_signal;
 
@@ -120,8 +120,6 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct Program {
     child: Child,
     tree: Arc<Mutex<ProgramTree>>,
-    /// The last time at which the program certainly had its pid, in the unit of [`ticks_now`].
-    alive_at: u64,
     /// The deadline for a parked process to accept the request.
     begins_by: Option<Instant>,
 }
@@ -138,22 +136,16 @@ struct ProgramTree {
 impl Program {
     /// `tree` is the tree that the library prepared before it started the child.
     pub(super) fn new(child: Child, mut tree: Tree) -> Program {
-        if tree.tier() == Tier::Group {
-            tree.program_started_without_pidfd(child.id());
-        } else {
-            tree.program_started(child.id(), child.as_fd());
-            tree.program_is_kept();
-        }
+        tree.child_started(&child);
+        tree.program_is_kept();
         let begins_by = child.begins_by(Instant::now());
         let tree = Arc::new(Mutex::new(ProgramTree { tree, got_sigterm: false }));
-        Program { child, tree, alive_at: 0, begins_by }
+        Program { child, tree, begins_by }
     }
 
-    /// Passes the process tree to `use_tree`. The tree then has the program's pidfd, if a descriptor is free.
+    /// Passes the process tree to `use_tree`.
     fn with_tree<T>(&self, use_tree: impl FnOnce(&mut Tree) -> T) -> T {
-        let mut shared = lock(&self.tree);
-        shared.tree.supply_pidfd(self.child.as_fd(), self.alive_at);
-        use_tree(&mut shared.tree)
+        use_tree(&mut lock(&self.tree).tree)
     }
 }
 
@@ -175,7 +167,6 @@ impl Supervised for Program {
     }
 
     fn reap(&mut self, is_owner: bool) -> Result<Option<ProgramEnd>> {
-        let now = ticks_now();
         {
             let mut shared = lock(&self.tree);
             if shared.got_sigterm {
@@ -189,11 +180,6 @@ impl Supervised for Program {
             return Ok(None);
         };
         let usage = self.child.usage();
-        if usage.is_some() {
-            // Until this reap, no other process could have the program's pid. So a process in the session with
-            // that number belongs to the tree.
-            self.alive_at = now;
-        }
         let may_be_killed = status.is_none_or(|status| status.signal() == Some(KILL));
         Ok(Some(ProgramEnd { status, usage, may_be_killed, ..ProgramEnd::default() }))
     }
