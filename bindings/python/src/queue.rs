@@ -39,7 +39,7 @@ struct QueueState {
     /// The notifications: the keys of futures.
     keys: PerProcess<Vec<u64>>,
     wake: CheckedFd,
-    /// Whether the eventfd is to be read.
+    /// Whether a notification has written to the eventfd since the last drain.
     is_signalled: AtomicBool,
 }
 

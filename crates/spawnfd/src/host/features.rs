@@ -7,7 +7,6 @@
 //! See decision record 0021.
 
 use std::cell::RefCell;
-use std::convert::Infallible;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -99,9 +98,11 @@ impl Deref for FeaturesOfThread {
 
 /// The features of the calling thread. In a thread with a filter the first call may start probe children.
 pub(crate) fn of_calling_thread() -> FeaturesOfThread {
-    match one_start::once(&DURING_START, || Ok::<_, Infallible>(read())) {
-        Ok(features) => features,
-    }
+    one_start::known(&DURING_START).unwrap_or_else(|| {
+        let features = read();
+        one_start::remember(&DURING_START, features.clone());
+        features
+    })
 }
 
 fn read() -> FeaturesOfThread {

@@ -45,22 +45,13 @@ impl Drop for OneStart {
 /// A value of the calling thread, and the number of the scope in which the thread has read it.
 pub(crate) type Remembered<T> = RefCell<Option<(u64, T)>>;
 
-/// Calls `read`, and remembers its value until the end of the scope. Outside a scope, always calls `read`.
-pub(crate) fn once<T: Clone, E>(
-    remembered: &'static LocalKey<Remembered<T>>,
-    read: impl FnOnce() -> Result<T, E>,
-) -> Result<T, E> {
-    match known(remembered) {
-        Some(value) => Ok(value),
-        None => {
-            let value = read()?;
-            let (number, is_open) = SCOPE.get();
-            if is_open {
-                // A thread that is exiting has no thread-local storage.
-                let _ = remembered.try_with(|remembered| remembered.replace(Some((number, value.clone()))));
-            }
-            Ok(value)
-        }
+/// Remembers a value until the end of the scope. The thread keeps the value until it remembers another one, so a value that
+/// owns a process or a descriptor must be a weak reference.
+pub(crate) fn remember<T>(remembered: &'static LocalKey<Remembered<T>>, value: T) {
+    let (number, is_open) = SCOPE.get();
+    if is_open {
+        // A thread that is exiting has no thread-local storage.
+        let _ = remembered.try_with(|remembered| remembered.replace(Some((number, value))));
     }
 }
 
@@ -85,23 +76,23 @@ mod tests {
     fn a_value_is_read_once_in_a_scope() {
         let reads = Cell::new(0);
         let read = || {
-            let read = || {
+            known(&REMEMBERED).unwrap_or_else(|| {
                 reads.set(reads.get() + 1);
-                Ok::<_, ()>(reads.get())
-            };
-            once(&REMEMBERED, read)
+                remember(&REMEMBERED, reads.get());
+                reads.get()
+            })
         };
-        assert_eq!([read(), read()], [Ok(1), Ok(2)], "without a scope");
+        assert_eq!([read(), read()], [1, 2], "without a scope");
         {
             let _scope = OneStart::begin();
-            assert_eq!(read(), Ok(3));
+            assert_eq!(read(), 3);
             drop(OneStart::begin());
-            assert_eq!([read(), read()], [Ok(3), Ok(3)]);
+            assert_eq!([read(), read()], [3, 3]);
         }
-        assert_eq!(read(), Ok(4), "after the scope");
+        assert_eq!(read(), 4, "after the scope");
         let _scope = OneStart::begin();
-        assert_eq!([read(), read()], [Ok(5), Ok(5)], "in another scope");
+        assert_eq!([read(), read()], [5, 5], "in another scope");
         OneStart::forget();
-        assert_eq!([read(), read()], [Ok(6), Ok(6)], "after a wait");
+        assert_eq!([read(), read()], [6, 6], "after a wait");
     }
 }

@@ -610,7 +610,11 @@ fn own_session() -> i32 {
     thread_local! {
         static DURING_START: Remembered<i32> = const { RefCell::new(None) };
     }
-    one_start::once(&DURING_START, || sys::getsid(0)).unwrap_or(0)
+    one_start::known(&DURING_START).unwrap_or_else(|| {
+        let session = sys::getsid(0).unwrap_or(0);
+        one_start::remember(&DURING_START, session);
+        session
+    })
 }
 
 /// Waits until exiting members of a cgroup are zombies, which can be reaped. A process leaves its cgroup a moment

@@ -93,17 +93,22 @@ thread_local! {
     static LAST: RefCell<(Weak<Reach>, Option<Arc<Reach>>)> = const { RefCell::new((Weak::new(), None)) };
 
     /// The calling thread's reach during a start.
-    static DURING_START: Remembered<Arc<Reach>> = const { RefCell::new(None) };
+    static DURING_START: Remembered<Weak<Reach>> = const { RefCell::new(None) };
+}
+
+/// The reach that the calling thread has read in this start.
+fn known_reach() -> Option<Arc<Reach>> {
+    one_start::known(&DURING_START).and_then(|reach| reach.upgrade())
 }
 
 /// The ids of the calling thread, as [`call::ids`] reads them.
 pub(crate) fn ids() -> [u32; 6] {
-    one_start::known(&DURING_START).map_or_else(call::ids, |reach| reach.readable.ids.0)
+    known_reach().map_or_else(call::ids, |reach| reach.readable.ids.0)
 }
 
 /// The capabilities of the calling thread, as [`call::capabilities`] reads them.
 pub(crate) fn capabilities() -> Result<[u64; 3], Errno> {
-    one_start::known(&DURING_START).map_or_else(call::capabilities, |reach| reach.readable.capabilities)
+    known_reach().map_or_else(call::capabilities, |reach| reach.readable.capabilities)
 }
 
 impl Reach {
@@ -120,7 +125,12 @@ impl Reach {
     /// # Errors
     /// The errors of clone(2).
     pub(crate) fn read() -> Result<Arc<Reach>, Errno> {
-        one_start::once(&DURING_START, Reach::read_again)
+        if let Some(reach) = known_reach() {
+            return Ok(reach);
+        }
+        let reach = Reach::read_again()?;
+        one_start::remember(&DURING_START, Arc::downgrade(&reach));
+        Ok(reach)
     }
 
     fn read_again() -> Result<Arc<Reach>, Errno> {
@@ -323,5 +333,22 @@ impl Drop for Marker {
             // In a forked copy of this process the wait fails with ECHILD.
             let _ = wait_pidfd(pidfd.as_raw_fd(), true);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::one_start::OneStart;
+
+    #[test]
+    fn a_start_reads_the_reach_once_and_does_not_keep_it() {
+        let start = OneStart::begin();
+        let reach = Reach::read().expect("/proc");
+        assert!(Arc::ptr_eq(&reach, &Reach::read().expect("/proc")));
+        drop(start);
+        // A reach with a marker owns a process. Otherwise `LAST` has a reference, too.
+        let others = usize::from(!matches!(reach.domain, LandlockDomain::Marked(_)));
+        assert_eq!(Arc::strong_count(&reach), 1 + others);
     }
 }
