@@ -650,6 +650,13 @@ int spawnfd_command_set_warm(struct spawnfd_command *command,
                              const struct spawnfd_warm *warm,
                              struct spawnfd_error *error);
 
+// Reserves low descriptor numbers for the starts of this process.
+//
+// Call this early in a process that will have hundreds of descriptors before its first start, which would otherwise take
+// longer: 1 ms for 10,000 descriptors under Docker's seccomp filter. Eight descriptors stay open, close-on-exec. If no
+// low number is free, the call has no effect.
+void spawnfd_reserve_descriptors(void);
+
 // Runs the program to its end, and returns its result. The caller frees the result.
 //
 // The library captures the output, and ends the program's process tree at a limit and when this process ends.

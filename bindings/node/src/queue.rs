@@ -66,6 +66,7 @@ impl Queue {
     /// queue ends all programs.
     #[napi(constructor)]
     pub fn new(env: &Env, notify: Function<'_, (), ()>) -> Result<Queue> {
+        spawnfd::reserve_descriptors();
         let notify = notify.build_threadsafe_function().weak::<true>().build()?;
         let shared = Arc::new(Shared { state: Mutex::default(), notify });
         let own = shared.clone();

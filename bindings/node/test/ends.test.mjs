@@ -76,12 +76,15 @@ test('a host ends by itself once its runs have ended', async () => {
   assert.deepEqual([code, stdout], [0, 'done\n']);
 });
 
-test('importing alone starts nothing and keeps nothing alive', async () => {
+test('importing alone starts nothing, keeps nothing alive, and opens eight sockets', async () => {
   const { code, stdout } = await node(`
-    const { readdirSync } = require('node:fs');
-    console.log(readdirSync('/proc/self/task').length > 0);
+    const { readFileSync, readdirSync, readlinkSync } = require('node:fs');
+    const children = readdirSync('/proc/self/task').map((id) => readFileSync('/proc/self/task/' + id + '/children', 'utf8'));
+    const isSocket = (fd) => { try { return readlinkSync('/proc/self/fd/' + fd).startsWith('socket:'); } catch { return false; } };
+    const sockets = readdirSync('/proc/self/fd').filter((fd) => fd > 2 && isSocket(fd));
+    console.log(children.join(''), sockets.length, sockets.every((fd) => fd < 256));
   `);
-  assert.deepEqual([code, stdout], [0, 'true\n']);
+  assert.deepEqual([code, stdout], [0, ' 8 true\n']);
 });
 
 test('ten workers are terminated in mid-run, and the host goes on', async () => {

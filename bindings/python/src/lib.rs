@@ -37,7 +37,7 @@ mod _spawnfd {
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
     /// Refuses a second interpreter in this process, as CPython does from 3.12 on. Interpreters cannot share objects.
-    /// Then prepares the audit events.
+    /// Then prepares the audit events, and reserves low descriptor numbers.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         static FIRST: AtomicI64 = AtomicI64::new(-1);
@@ -47,7 +47,10 @@ mod _spawnfd {
             Err(first) if first != own => {
                 Err(PyImportError::new_err("module spawnfd._spawnfd does not support loading in subinterpreters"))
             }
-            _ => crate::request::find_audit(module.py()).map(drop),
+            _ => {
+                spawnfd::reserve_descriptors();
+                crate::request::find_audit(module.py()).map(drop)
+            }
         }
     }
 

@@ -242,6 +242,19 @@ def test_program_has_only_the_standard_descriptors() -> None:
     assert result.text.split() == ["0", "1", "2", "3"]
 
 
+def test_the_import_reserves_low_descriptor_numbers() -> None:
+    script = """if True:
+        import os, threading
+        before = set(os.listdir("/proc/self/fd"))
+        import spawnfd
+        opened = {int(fd) for fd in set(os.listdir("/proc/self/fd")) - before}
+        links = {os.readlink(f"/proc/self/fd/{fd}").partition(":")[0] for fd in opened}
+        print(len(opened), links, max(opened) < 64, threading.active_count())
+    """
+    result = sf.run([sys.executable, "-c", script]).check()
+    assert result.text == "8 {'socket'} True 1\n"
+
+
 def test_sh() -> None:
     assert sf.sh("echo $((6*7)) | cat") == ["/bin/sh", "-c", "echo $((6*7)) | cat"]
     with pytest.raises(TypeError, match="command"):

@@ -130,6 +130,7 @@ pub use constants::{rlimit, scheduler, signal};
 pub use env::Env;
 pub use error::{Error, Result};
 pub use job::{Job, Output, Run};
+pub use launch::reserve_descriptors;
 pub use session::Session;
 pub use template::Template;
 #[cfg(feature = "warm")]

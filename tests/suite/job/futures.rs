@@ -65,6 +65,42 @@ fn a_start_does_not_copy_the_descriptors_of_a_caller_without_low_numbers() {
 }
 
 #[test]
+fn the_descriptors_of_earlier_runs_keep_low_numbers_while_nothing_runs() {
+    isolated!(|| starts_without_a_copy_when_no_number_is_low(&|run| run()));
+}
+
+#[test]
+fn reserved_descriptors_have_low_numbers() {
+    isolated!(|| {
+        starts_without_a_copy_when_no_number_is_low(&|_| {
+            (0..3).for_each(|_| spawnfd::reserve_descriptors());
+            let sockets = Snapshot::take().fds.into_values().filter(|fd| fd.target.starts_with("socket:"));
+            assert_eq!(sockets.count(), 8);
+        });
+    });
+}
+
+/// If pidfd_getfd is refused, only a socket with a low number avoids a copy of the descriptor table.
+fn starts_without_a_copy_when_no_number_is_low(prepare: &dyn Fn(&dyn Fn())) {
+    confine::deny(&[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)]).expect("confined");
+    let threads = || Snapshot::take().threads.len();
+    let before = threads();
+    let run = || {
+        let output = block_on(sh("echo out; exit 3").run_async(&Run::new())).expect("runs");
+        assert_eq!((output.stop, output.code(), &output.stdout[..]), (Stop::Exited, Some(3), &b"out\n"[..]));
+    };
+    prepare(&run);
+    eventually("an idle engine closes its sockets and ends", || threads() == before);
+    let open = || fs::File::open("/dev/null").expect("it exists");
+    let low: Vec<fs::File> = std::iter::repeat_with(open).take(300).collect();
+    // Without CLONE_FILES, the kernel copies the table.
+    let copies = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
+    confine::kill_with("clone", 0, copies as u32).expect("confined");
+    (0..3).for_each(|_| run());
+    drop(low);
+}
+
+#[test]
 fn runs_work_on_any_executor() {
     isolated!(|| {
         for _ in 0..rounds(200) {

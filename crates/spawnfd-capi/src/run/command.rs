@@ -467,6 +467,16 @@ pub unsafe extern "C" fn spawnfd_command_set_warm(
     }
 }
 
+/// Reserves low descriptor numbers for the starts of this process.
+///
+/// Call this early in a process that will have hundreds of descriptors before its first start, which would otherwise take
+/// longer: 1 ms for 10,000 descriptors under Docker's seccomp filter. Eight descriptors stay open, close-on-exec. If no
+/// low number is free, the call has no effect.
+#[unsafe(no_mangle)]
+pub extern "C" fn spawnfd_reserve_descriptors() {
+    spawnfd::reserve_descriptors();
+}
+
 /// Runs the program to its end, and returns its result. The caller frees the result.
 ///
 /// The library captures the output, and ends the program's process tree at a limit and when this process ends.

@@ -29,6 +29,7 @@ use self::prepared::Prepared;
 use self::refusal::Attempts;
 pub(crate) use self::refusal::{Again, again};
 pub(crate) use self::slots::drop_unused as drop_unused_slots;
+pub use self::slots::reserve_descriptors;
 use crate::child::Child;
 #[cfg(feature = "warm")]
 use crate::cold_reason::ColdReason;

@@ -2,6 +2,7 @@
 //! Slots: resources that spawns reuse. A slot has a stack, and a socket with a low number for the
 //! child's descriptors.
 
+use std::iter;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use spawnfd_child::{ChildMemory, ChildStage, Outcome, SlotInUse, Table};
@@ -15,6 +16,10 @@ use crate::host::per_process::PerProcess;
 /// sockets may get numbers above the application's descriptors (decision record 0001). A spawn uses a slot only until its
 /// child is at exec, so few slots are in use at once. Each slot keeps two descriptors open.
 const SLOTS: usize = 16;
+
+/// The number of pooled slots that stay when nothing starts. If the library closed their sockets, and the application
+/// then opened hundreds of descriptors, later sockets would get no low number.
+const RESERVED: usize = 4;
 
 /// The highest number for a socket or pidfd through which a child gets its descriptors. The kernel copies all of the
 /// caller's descriptors up to that socket or pidfd into the child's table, so the number must be low.
@@ -53,11 +58,30 @@ pub(super) fn put(slot: Slot) {
     }
 }
 
-/// Drops the slots that no child uses, after a time without spawns.
+/// Drops the slots that no child uses, except the reserved ones, after a time without spawns.
 pub(crate) fn drop_unused() {
     reclaim();
-    let unused = std::mem::take(&mut *POOL.lock());
+    let mut pool = POOL.lock();
+    pool.sort_by_key(|slot| slot.channel.as_ref().map_or(RawFd::MAX, |channel| channel.receive.as_fd().as_raw_fd()));
+    let kept = pool.len().min(RESERVED);
+    let unused = pool.split_off(kept);
+    drop(pool);
     drop(unused);
+}
+
+/// Opens a few descriptors at low numbers, which the library otherwise opens when programs start, and keeps them for the
+/// starts of this process.
+///
+/// A program that starts while hundreds of descriptors are open needs such a number. Without one, a start takes longer:
+/// the caller waits for the program's exec, and if a seccomp filter refuses pidfd_getfd(2), as Docker's does, the kernel
+/// copies all descriptors (1 ms for 10,000). So call this early in a program that will have hundreds of descriptors
+/// before its first start. Eight descriptors stay open, close-on-exec.
+///
+/// If no low number is free, the call does nothing.
+pub fn reserve_descriptors() {
+    let missing = RESERVED.saturating_sub(POOL.lock().len());
+    let new = || Some(Slot { memory: ChildMemory::new().ok()?, channel: Some(Channel::new().ok()?) });
+    iter::from_fn(new).take(missing).for_each(put);
 }
 
 impl Slot {
