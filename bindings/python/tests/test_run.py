@@ -245,14 +245,13 @@ def test_program_has_only_the_standard_descriptors() -> None:
 def test_the_import_reserves_low_descriptor_numbers() -> None:
     script = """if True:
         import os, threading
-        before = set(os.listdir("/proc/self/fd"))
         import spawnfd
-        opened = {int(fd) for fd in set(os.listdir("/proc/self/fd")) - before}
-        links = {os.readlink(f"/proc/self/fd/{fd}").partition(":")[0] for fd in opened}
-        print(len(opened), links, max(opened) < 64, threading.active_count())
+        paths = [f"/proc/self/fd/{fd}" for fd in range(3, 256)]
+        links = [os.readlink(path) for path in paths if os.path.islink(path)]
+        print(len(links), {link.partition(":")[0] for link in links}, threading.active_count())
     """
     result = sf.run([sys.executable, "-c", script]).check()
-    assert result.text == "8 {'socket'} True 1\n"
+    assert result.text == "8 {'socket'} 1\n"
 
 
 def test_sh() -> None:
