@@ -2,6 +2,7 @@
 """Tests of the benchmark's own code: `python -m pytest bench/agent`."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -199,6 +200,20 @@ def test_report_has_no_external_resources(tmp_path: Path) -> None:
     assert "launch.parallel8_vs_vfork" in text
     assert "prefers-color-scheme: dark" in text
     assert "#0a0b" not in text, "a placeholder colour was left in a plot"
+
+
+def test_headline_says_what_it_means_and_how_much_of_the_floor_it_is() -> None:
+    document = _document()
+    ratio = next(one for one in document["ratios"] if one["id"].endswith(".cold"))
+    _, harness, split, set_name, _ = ratio["id"].split(".")
+    headroom = f"agent.headroom.{harness}.{split}.{set_name}"
+    floor = {headroom: {"id": headroom, "value": ratio["value"] * 1.25}}
+    meaning = report._meaning(document, ratio, floor)
+    assert re.search(r"1,000 calls take [0-9.]+ s instead of [0-9.]+ s\.", meaning)
+    assert "That is 80% of a C loop that starts each program cold" in meaning
+    assert "bar" not in meaning
+    floor[headroom]["value"] = ratio["value"] / 2
+    assert "That is 2.0 times a C loop" in report._meaning(document, ratio, floor)
 
 
 def test_report_without_results_is_an_error(tmp_path: Path) -> None:

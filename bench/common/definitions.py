@@ -237,7 +237,7 @@ def _beside(rule: Rule, methods: Iterable[Method]) -> Iterator[Rule]:
             yield replace(
                 rule,
                 id=f"{rule.id}.{method.watcher}_watcher",
-                meaning=f"{what} against {method.title}; no bar",
+                meaning=f"{what} against {method.title}",
                 over=over,
                 under=under,
             )

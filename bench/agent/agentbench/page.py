@@ -49,10 +49,10 @@ def figure(svg: str, caption: str) -> str:
     return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def card(title: str, big: str, small: str, state: str = "") -> str:
+def card(title: str, big: str, small: str) -> str:
     """A headline figure."""
     return (
-        f'<div class="card"><i>{escape(title)}</i><b class="{state}">{escape(big)}</b>'
+        f'<div class="card"><i>{escape(title)}</i><b>{escape(big)}</b>'
         f"<span>{escape(small)}</span></div>"
     )
 

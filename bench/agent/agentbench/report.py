@@ -65,22 +65,44 @@ def read_suites(folder: Path) -> list[Document]:
     return sorted(suites, key=lambda suite: suite["suite"] != "agent")
 
 
-def _headlines(agent: Document, verdicts: Mapping[str, bars.Verdict]) -> str:
-    cards: list[str] = []
+def _headlines(agent: Document) -> str:
     ratios = {ratio["id"]: ratio for ratio in agent["ratios"]}
-    for identifier, title in HEADLINES.items():
-        if ratio := ratios.get(identifier):
-            verdict = verdicts.get(identifier)
-            bar = f"; the bar is {verdict.bar:g}: {verdict.status}" if verdict else ""
-            cards.append(
-                page.card(
-                    title,
-                    f"{ratio['value']:.3f}×",
-                    f"{ratio['meaning']}. 95 %: {ratio_figure(ratio)[1]}{bar}",
-                    verdict.status.replace(" ", "-") if verdict else "",
-                )
-            )
+    cards = [
+        page.card(title, f"{ratio['value']:.3f}×", _meaning(agent, ratio, ratios))
+        for identifier, title in HEADLINES.items()
+        if (ratio := ratios.get(identifier))
+    ]
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
+
+
+def _meaning(agent: Document, ratio: Row, ratios: Mapping[str, Row]) -> str:
+    """What a headline ratio means for a user, and the C floor of the same cell."""
+    _, harness, split, set_name, mode = ratio["id"].split(".")
+    interval = f"95 %: {ratio_figure(ratio)[1]}."
+    if mode == AUTO_VS_FORK:
+        return f"Calls per second of mode auto, divided by those of mode fork. {interval}"
+    cell = [
+        row
+        for row in agent["rows"]
+        if (row["kind"], row["harness"], row["split"], row["set"])
+        == ("cell", harness, split, set_name)
+    ]
+    platform = next((row for row in cell if row["better_platform"]), None)
+    ours = next((row for row in cell if row["role"] == "ours" and row["mode"] == mode), None)
+    parts = [f"Calls per second, divided by those of the better platform backend. {interval}"]
+    if platform and ours:
+        parts.append(
+            f"1,000 calls take {ours['ms_per_call']:.2f} s instead of "
+            f"{platform['ms_per_call']:.2f} s."
+        )
+    if headroom := ratios.get(f"agent.headroom.{harness}.{split}.{set_name}"):
+        share = ratio["value"] / headroom["value"]
+        floor = f"a C loop that starts each program cold ({headroom['value']:.3f}×)"
+        if share < 1:
+            parts.append(f"That is {share:.0%} of {floor}.")
+        else:
+            parts.append(f"That is {share:.1f} times {floor}.")
+    return " ".join(parts)
 
 
 def _bar_figures(agent: Document) -> str:
@@ -226,7 +248,7 @@ def _agent_parts(agent: Document, verdicts: Mapping[str, bars.Verdict]) -> list[
         "AutoGen Core and by plain asyncio. Every exit code and every byte of output was compared "
         f"with a reference. {escape(str(machine.get('date', '')))}</p>",
         *(f'<p class="note notice">{escape(text)}</p>' for text in _cautions(machine)),
-        _headlines(agent, verdicts),
+        _headlines(agent),
         "<h2>The RFC’s table</h2>",
         '<p class="note">Platform is the better platform backend in that cell (asyncio exec with '
         "pidfd watching, or subprocess.run in threads), chosen by calls per second over the whole "
@@ -248,8 +270,10 @@ def render(suites: Sequence[Document], bar_rows: Sequence[Row]) -> str:
     verdicts = {verdict.id: verdict for verdict in found}
     agent = next((suite for suite in suites if suite["suite"] == "agent"), None)
     parts = _agent_parts(agent, verdicts) if agent else ["<h1>spawnfd benchmarks</h1>"]
-    parts += ["<h2>Against the bars</h2>", _bars_table(found)]
     parts += [_other_suite(suite, verdicts) for suite in suites if suite is not agent]
+    parts.append(
+        page.details("The figures against the targets of this project", _bars_table(found))
+    )
     if agent:
         machine = agent["machine"]
         parts += [

@@ -20,7 +20,7 @@ use crate::errors::ErrorContext;
 use crate::job::Job;
 use crate::limiter::{Limiter, PermitRequest};
 use crate::options::Options;
-use crate::queue::Wakeup;
+use crate::queue::{Queue, Wakeup};
 use crate::reported::ReportedArguments;
 use crate::request::{AuditEvent, Request};
 use crate::template::Template;
@@ -211,12 +211,14 @@ impl Session {
         command: &CommandText,
         turn: &PermitRequest,
         permit: &PermitRequest,
+        queue: Option<&Bound<'_, Queue>>,
         jobs: &Bound<'_, PyList>,
     ) -> PyResult<()> {
         let permits = [turn, permit].into_iter().filter_map(PermitRequest::take).collect();
         let CommandText { core, text, options } = command;
+        let queue = queue.map(Bound::get);
         let start = || self.core.start_events_with(core, &options.run, permits, options.events());
-        let started = py.detach(start).map_err(|error| self.context.exception(py, &error))?;
+        let started = py.detach(|| Queue::enter(queue, start)).map_err(|error| self.context.exception(py, &error))?;
         let reported = ReportedArguments { argv: vec![text.clone()], stderr_merged: self.merge };
         let mut job = Job::of(started, options, reported, self.shell_context());
         (job.is_command, job.has_terminal) = (true, self.has_terminal);

@@ -81,8 +81,9 @@
 //! - The guard is a child process. It ends up to a second after the last run, and a thread reaps it.
 //! - The library installs no signal handler and no fork handler, and is not a subreaper.
 //! - All types are `Send`. All futures are lazy: they do nothing until they are first polled. They work on any executor.
-//!   With the feature `tokio`, [`JobOutput`](job) and [`JobInput`](job) implement tokio's read and write traits. With
-//!   the feature `serde`, [`Output`] implements `Serialize`.
+//!   With the feature `tokio`, [`JobOutput`](job) and [`JobInput`](job) implement tokio's read and write traits, and
+//!   [`drive_runs`](job) lets a runtime do the work of the library's thread. With the feature `serde`, [`Output`]
+//!   implements `Serialize`.
 //! - A child is confined as the thread that starts it: Landlock, seccomp filters, capabilities, namespaces.
 //!
 //! # Errors

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs that an event loop drives. The test's own thread is the loop.
 
+use std::future::Future;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::common::job::sh;
 use crate::common::{self, children, eventually, rounds};
 use spawnfd::internal::EventLoop;
-use spawnfd::job::Stop;
+use spawnfd::job::{Stop, drive_runs};
 use spawnfd::tree::TreeControl;
 use spawnfd::{Command, Job, Run};
 use spawnfd_tests::copy::{fork, wait_for};
@@ -218,5 +219,81 @@ fn a_loop_leaves_no_descriptor_behind() {
         run_once();
         eventually("the engine's thread ends", at_rest);
         common::assert_unchanged_except_sockets(&before);
+    });
+}
+
+/// Runs a future on a tokio runtime that has one thread and a reactor, and drives the runs.
+fn tokio_drives<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(100), drive_runs(future)).await.expect("in time").expect("descriptors")
+    })
+}
+
+#[test]
+fn a_tokio_runtime_drives_the_runs_of_all_its_tasks() {
+    isolated!(|| {
+        let (own, here) = (thread::current().id(), Arc::new(AtomicUsize::new(0)));
+        let count = here.clone();
+        let run = move |code: i32| {
+            let count = count.clone();
+            async move {
+                let job = sh(&format!("echo out; exit {code}")).start(&Run::new()).expect("starts");
+                job.when_done(move || {
+                    _ = count.fetch_add(usize::from(thread::current().id() == own), Ordering::SeqCst)
+                });
+                let output = job.wait_async().await.expect("runs");
+                assert_eq!((output.code(), &output.stdout[..]), (Some(code), &b"out\n"[..]));
+            }
+        };
+        tokio_drives(async {
+            for round in 0..rounds(100) {
+                run(round as i32 % 100).await;
+            }
+            let tasks: Vec<_> = (0..16).map(|code| tokio::spawn(run(code))).collect();
+            for task in tasks {
+                task.await.expect("no panic");
+            }
+            let slow = Run::new().timeout(Duration::from_millis(50));
+            assert_eq!(sh("exec sleep 1000").run_async(&slow).await.expect("runs").stop, Stop::Timeout);
+            let output = sh("head -c 10000000 /dev/zero").run_async(&Run::new().keep_all()).await.expect("runs");
+            assert_eq!(output.stdout.len(), 10_000_000);
+            // A call inside another one has the same loop.
+            drive_runs(run(7)).await.expect("needs no descriptors");
+            drop(sh("exec sleep 1000").start(&Run::new()).expect("starts"));
+        });
+        assert!(here.load(Ordering::SeqCst) > 0);
+        // Nothing of the dropped job is left, and later runs have the library's thread.
+        eventually("the dropped job's program ends", || children().is_empty());
+        assert_eq!(sh("exit 4").run().expect("runs").code(), Some(4));
+    });
+}
+
+#[test]
+fn runs_outlive_the_tokio_runtime_that_drove_them() {
+    isolated!(|| {
+        let jobs: Vec<Job> = tokio_drives(async {
+            (0..4).map(|code| sh(&format!("sleep 0.2; exit {code}")).start(&Run::new()).expect("starts")).collect()
+        });
+        for (code, job) in jobs.iter().enumerate() {
+            assert_eq!(job.wait().expect("runs").code(), Some(code as i32));
+        }
+    });
+}
+
+#[test]
+fn a_blocked_tokio_runtime_delays_neither_output_nor_deadlines() {
+    isolated!(|| {
+        tokio_drives(async {
+            for _ in 0..3 {
+                let run = Run::new().timeout(Duration::from_millis(50));
+                let slow = Command::new("sleep").arg("1000").start(&run).expect("starts");
+                let loud = sh("head -c 1000000 /dev/zero; exit 5").start(&Run::new().keep_all()).expect("starts");
+                // These calls block the runtime.
+                assert_eq!(slow.wait().expect("it ends").stop, Stop::Timeout);
+                assert_eq!(loud.wait().expect("it ends").stdout.len(), 1_000_000);
+                assert_eq!(sh("exit 6").run_async(&Run::new()).await.expect("runs").code(), Some(6));
+            }
+        });
     });
 }

@@ -231,7 +231,7 @@ class Session(_SessionBase):
         with await acquire_permit(core.turns if core.queue else None) as turn:
             await self._ensure_shell(text)
             request = await acquire_permit(limiter_of(options))
-            core.start(text, turn, request, started)
+            core.start(text, turn, request, current_adapter().queue, started)
             job = Job._of(started[0])
         if watched and not hold:
             current_adapter().call_soon(job._core.release_hold)
@@ -456,7 +456,7 @@ class SyncSession(_SessionBase):
         with self._take_turn() as turn:
             self._ensure_shell(text)
             request = acquire_permit_sync(limiter_of(options))
-            core.start(text, turn, request, started)
+            core.start(text, turn, request, None, started)
             job = SyncJob._of(started[0])
         self._latest = threading.get_ident(), weakref.ref(job)
         return job

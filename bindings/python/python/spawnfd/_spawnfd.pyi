@@ -628,6 +628,7 @@ class Session:
         command: CommandText,
         turn: PermitRequest,
         permit: PermitRequest,
+        queue: Queue | None,
         jobs: list[Job],
     ) -> None: ...
     @property

@@ -15,7 +15,7 @@
 // `run_state/supervised.rs` has what a run supervises: a program, or a command inside a shell.
 //
 // `futures.rs` lets tasks wait for runs and events, and `child_future.rs` for a child. `driven.rs` polls futures in the
-// engine's thread. `tokio.rs` implements tokio's read and write traits.
+// engine's thread. `tokio.rs` implements tokio's read and write traits. `tokio_loop.rs` lets a runtime drive runs.
 
 mod child_future;
 mod command;
@@ -47,6 +47,8 @@ mod sweep;
 mod text;
 #[cfg(feature = "tokio")]
 mod tokio;
+#[cfg(feature = "tokio")]
+mod tokio_loop;
 
 pub use crate::bytes::SharedBytes;
 pub(crate) use command::{connect_events, start_job};
@@ -76,3 +78,5 @@ pub use stream::Stream;
 pub use text::{Decoder, text_of};
 #[cfg(feature = "tokio")]
 pub use tokio::{JobInput, JobOutput};
+#[cfg(feature = "tokio")]
+pub use tokio_loop::drive_runs;

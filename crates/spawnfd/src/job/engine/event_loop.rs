@@ -2,6 +2,7 @@
 //! An event loop that drives its own runs.
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
@@ -94,14 +95,13 @@ impl EventLoop {
 
     /// Calls `call`. Runs that it starts in this thread belong to this loop.
     pub fn enter<T>(&self, call: impl FnOnce() -> T) -> T {
-        struct Restore(Option<Arc<LoopView>>);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                let _ = CURRENT.try_with(|current| current.replace(self.0.take()));
-            }
-        }
-        let _restore = Restore(CURRENT.replace(Some(self.0.clone())));
+        let _entered = self.entered();
         call()
+    }
+
+    /// Runs that the calling thread starts belong to this loop until the returned value is dropped.
+    pub(in crate::job) fn entered(&self) -> Entered {
+        Entered { before: CURRENT.replace(Some(self.0.clone())), of_thread: PhantomData }
     }
 
     /// Handles the events and deadlines of the loop's runs, without waiting. The loop calls this when its descriptor is
@@ -112,6 +112,25 @@ impl EventLoop {
             engine.visit();
         }
     }
+}
+
+/// Restores the event loop to which the runs of a thread belonged.
+pub(in crate::job) struct Entered {
+    before: Option<Arc<LoopView>>,
+    /// Only the same thread can restore it.
+    of_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let _ = CURRENT.try_with(|current| current.replace(self.before.take()));
+    }
+}
+
+/// Whether the runs that the calling thread starts belong to an event loop.
+#[cfg(feature = "tokio")]
+pub(in crate::job) fn is_entered() -> bool {
+    of_calling_thread().is_some()
 }
 
 impl AsFd for EventLoop {

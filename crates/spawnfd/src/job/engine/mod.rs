@@ -38,6 +38,8 @@ use crate::{reaper, tree};
 
 pub use event_loop::EventLoop;
 use event_loop::LoopView;
+#[cfg(feature = "tokio")]
+pub(super) use event_loop::is_entered;
 pub(crate) use handle::EngineOrder;
 pub(super) use handle::PidfdWatch;
 pub use handle::RunHandle;
