@@ -60,13 +60,14 @@ class Parent:
     """The state of a calling process.
 
     Attributes:
-        library_first: The method makes a call before the memory and descriptors exist.
+        library: What the method has done before the memory and descriptors exist: "called", it has
+            made a call; "loaded", it has loaded its library; "absent", nothing.
     """
 
     name: str = SMALL
     touch_mib: int = 0
     descriptors: int = 0
-    library_first: bool = False
+    library: str = "absent"
 
 
 @dataclass(frozen=True)

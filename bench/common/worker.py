@@ -95,12 +95,12 @@ def serve(make: Make, job: Job, out: TextIO) -> None:
     terms = Terms.from_plain(job)
     references = {one["name"]: Reference.from_plain(one) for one in job["references"]}
     who = f"{terms.method.name} ({terms.harness})" if terms.harness else terms.method.name
-    burden = None if terms.parent.library_first else Burden(terms.parent)
+    burden = Burden(terms.parent) if terms.parent.library == "absent" else None
     runner = make(terms, job["cwd"], job["env"])
-    if terms.parent.library_first:
+    if terms.parent.library == "called":
         first = references[PLAIN]
         _check(who, [first], runner.run([list(first.argv)]).answers)
-        burden = Burden(terms.parent)
+    burden = burden or Burden(terms.parent)
     requested: list[Reference] = []
     files_after_first: int | None = None
     send(out, hello=True)

@@ -92,7 +92,7 @@ def test_reason_for_a_skipped_task() -> None:
 def test_ratios_to_asyncio_also_exist_for_its_pidfd_watcher() -> None:
     rules = {rule.id: rule for rule in FOUND.rules}
     against = [rule for rule in FOUND.rules if rule.over == "asyncio"]
-    assert len(against) == 9
+    assert len(against) == 10
     for rule in against:
         beside = rules[rule.id + tables.BESIDE]
         assert beside == replace(rule, id=beside.id, meaning=beside.meaning, over="asyncio_pidfd")
@@ -261,7 +261,7 @@ def test_ticks_are_counted_while_calls_run(setting: Setting) -> None:
     assert len(block.late_us) >= block.seconds / 0.0005 / 2
 
 
-@pytest.mark.parametrize("name", ["fds10000", "fds10000late"])
+@pytest.mark.parametrize("name", ["fds10000", "fds10000late", "fds10000unloaded"])
 def test_parent_with_descriptors(setting: Setting, name: str) -> None:
     task = _task(name, "ours")
     with _workers(setting, task) as workers:

@@ -120,13 +120,13 @@ async function serve(job) {
     const bytes = (text) => Buffer.from(text, 'latin1');
     references.set(name, { name, argv, code, stdout: bytes(stdout), stderr: bytes(stderr) });
   }
-  let burden = job.parent.library_first ? undefined : new Burden(job.parent);
+  let burden = job.parent.library === 'absent' ? new Burden(job.parent) : undefined;
   const method = await makeMethod(job);
-  if (job.parent.library_first) {
+  if (job.parent.library === 'called') {
     const first = [references.get(MAIN_CALL)];
     check(who, first, (await makeCalls(method.call, first, job)).answers);
-    burden = new Burden(job.parent);
   }
+  burden ??= new Burden(job.parent);
   let untimed = [];
   let timed = [];
   let filesAfterFirst;
