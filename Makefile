@@ -61,17 +61,21 @@ capi: setup ## Build the C library into build/capi: libspawnfd.so, libspawnfd.a,
 install: capi ## Install the C library, its header, pkg-config file and man pages (PREFIX=/usr/local, DESTDIR=).
 	scripts/install-capi.sh build/capi "$(DESTDIR)" "$(or $(PREFIX),/usr/local)"
 
-packages: setup bindings/node/node_modules/.ready ## Build wheels, sdist, crates, Debian packages and npm packages into build/packages.
+# A build beside this one would replace the linkers in the common cache of cargo-zigbuild.
+packages: export CARGO_ZIGBUILD_CACHE_DIR := $(CURDIR)/build/zigbuild
+packages: setup bindings/node/node_modules/.ready ## Build wheels, sdist, crates, Debian packages, npm packages and static commands into build/packages.
 	rm -rf build/packages
 	packaging/wheels.sh build/packages
 	packaging/crates.sh build/packages
 	packaging/debian.sh build/packages
+	packaging/static.sh build/packages
 	$(WITH_NODE) packaging/npm.sh build/packages
 	cd build/packages && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .
 	@echo; echo "build/packages:"; du --apparent-size -h build/packages/*
 
-test-packages: packages ## Install, use and remove the packages in roots of Debian 11, 12, 13 and sid (as root); use those of npm in Node and Bun, also with musl and in an arm64 guest.
+test-packages: packages ## Install, use and remove the packages in roots of Debian 11, 12, 13 and sid (as root); use those of npm in Node and Bun, also with musl and in an arm64 guest; use the static command with nothing but busybox.
 	CACHE=$(CACHE) packaging/test.sh build/packages
+	CACHE=$(CACHE) packaging/test-static.sh build/packages
 	CACHE=$(CACHE) $(WITH_NODE) packaging/test-npm.sh build/packages
 
 test-bare: setup ## Run `make demo` in minimal roots of Debian 12 and 13, which set-up completes (as root; FULL=1: `make test`, too).

@@ -17,7 +17,7 @@ use spawnfd::command::FilterInstruction;
 use spawnfd::error::Errno;
 use spawnfd::internal::{Call, CallSet, kept_status};
 use spawnfd::support::support;
-use spawnfd::{Child, Command, Stdio, Template};
+use spawnfd::{Child, Command, Stdio, Template, rlimit};
 
 use crate::os::{self, Probe};
 
@@ -331,7 +331,7 @@ fn filtered() -> Answer {
 fn reflink() -> Answer {
     const LENGTH: usize = 4096;
     // A write beyond RLIMIT_FSIZE would kill this process with SIGXFSZ.
-    let [most, _] = os::limit(libc::RLIMIT_FSIZE).map_err(named)?;
+    let [most, _] = os::limit(rlimit::FSIZE).map_err(named)?;
     if most.is_some_and(|most| most < LENGTH as u64) {
         return Err(named(Errno::EFBIG));
     }

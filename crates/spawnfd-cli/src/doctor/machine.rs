@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rustix::process::{getegid, geteuid, getgid, getuid};
 use serde::Serialize;
+use spawnfd::rlimit;
 
 use crate::os;
 
@@ -73,7 +74,7 @@ impl Machine {
             seccomp_filters: number("Seccomp_filters"),
             no_new_privs: number("NoNewPrivs") == 1,
             in_user_namespace: in_user_namespace(),
-            nofile: os::limit(libc::RLIMIT_NOFILE).map(nofile).ok(),
+            nofile: os::limit(rlimit::NOFILE).map(nofile).ok(),
         }
     }
 }
