@@ -508,8 +508,11 @@ static int open_descriptors(void)
 /* The first round fills the library's caches. */
 static void frees_close_all_descriptors(void)
 {
-	int before = 0;
+	int before = open_descriptors();
 
+	spawnfd_reserve_descriptors();
+	spawnfd_reserve_descriptors();
+	CHECK(open_descriptors() == before + 8);
 	for (int round = 0; round < 4; round++) {
 		struct spawnfd_command *bash = spawnfd_command_new(WORDS("bash"), &error);
 		struct spawnfd_session *session = spawnfd_session_open(bash, &error);

@@ -62,9 +62,12 @@ pub(super) fn start_async<P: Parent>(
             Ok((started, pending))
         }
         Err((errno, memory)) => {
+            let mut slot = Slot { memory, channel };
             // If the table is passed, the channel contains descriptors for a child that does not exist.
-            let channel = channel.filter(|_| !matches!(table, Table::Passed { .. }));
-            slots::put(Slot { memory, channel });
+            if matches!(table, Table::Passed { .. }) {
+                slot.renew_channel();
+            }
+            slots::put(slot);
             Err(errno)
         }
     }

@@ -112,8 +112,7 @@ pub(super) fn start_with(
         Ok(Arrived { outcome: Outcome::Program { .. } | Outcome::Failed(_), .. }) => {
             strategy.learn_works(features, &plan.sources);
         }
-        // The socket may still contain descriptors for the child.
-        _ => slot.channel = None,
+        _ => slot.renew_channel(),
     }
     launched
 }

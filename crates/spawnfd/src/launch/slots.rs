@@ -85,6 +85,13 @@ pub fn reserve_descriptors() {
 }
 
 impl Slot {
+    /// Replaces the socket, which may still contain descriptors for a child. Usually the new one gets the same number.
+    pub(super) fn renew_channel(&mut self) {
+        if self.channel.take().is_some() {
+            self.channel = Channel::new().ok();
+        }
+    }
+
     /// Sends `sources` to the child's end of the socket. `None` if no low number is free for a socket, or the
     /// socket refuses them.
     ///
@@ -153,8 +160,11 @@ pub(super) fn reclaim() -> usize {
                     Outcome::Failed(failure) => failure.stage == ChildStage::Descriptors,
                     Outcome::Killed(_) => true,
                 };
-                let channel = channel.filter(|_| !early);
-                put(Slot { memory, channel });
+                let mut slot = Slot { memory, channel };
+                if early {
+                    slot.renew_channel();
+                }
+                put(slot);
             }
             Err(in_use) => left.push(Taken { in_use, channel }),
         }

@@ -87,7 +87,7 @@ fn start(
             // If the strategy works for the child, it also works for the intermediate process, which uses it later.
             let Some(own_table) = strategy.prepare(own_slot, &helper.sources, features)? else {
                 // The socket has descriptors for the child.
-                slot.channel = None;
+                slot.renew_channel();
                 return Ok(None);
             };
             let mut start_below = || -> std::result::Result<_, Errno> {
@@ -112,7 +112,7 @@ fn start(
             if !matches!(&started, Ok((_, started, ..)) if matches!(started.subreaper_outcome, Outcome::Program { .. }))
             {
                 // The socket may still contain descriptors for the intermediate process.
-                own_slot.channel = None;
+                own_slot.renew_channel();
             }
             let (reserved, started, outcome, pending) = started?;
             let outcome = |exec_of: Option<i32>| match (exec_of, pending) {
