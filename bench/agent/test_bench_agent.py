@@ -210,7 +210,7 @@ def test_headline_says_what_it_means_and_how_much_of_the_floor_it_is() -> None:
     floor = {headroom: {"id": headroom, "value": ratio["value"] * 1.25}}
     meaning = report._meaning(document, ratio, floor)
     assert re.search(r"1,000 calls take [0-9.]+ s instead of [0-9.]+ s\.", meaning)
-    assert "That is 80% of a C loop that starts each program cold" in meaning
+    assert "That is 80 % of a C loop that starts each program cold" in meaning
     assert "bar" not in meaning
     floor[headroom]["value"] = ratio["value"] / 2
     assert "That is 2.0 times a C loop" in report._meaning(document, ratio, floor)

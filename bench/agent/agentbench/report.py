@@ -99,7 +99,7 @@ def _meaning(agent: Document, ratio: Row, ratios: Mapping[str, Row]) -> str:
         share = ratio["value"] / headroom["value"]
         floor = f"a C loop that starts each program cold ({headroom['value']:.3f}×)"
         if share < 1:
-            parts.append(f"That is {share:.0%} of {floor}.")
+            parts.append(f"That is {100 * share:.0f} % of {floor}.")
         else:
             parts.append(f"That is {share:.1f} times {floor}.")
     return " ".join(parts)

@@ -69,6 +69,17 @@ fn the_descriptors_of_earlier_runs_keep_low_numbers_while_nothing_runs() {
     isolated!(|| starts_without_a_copy_when_no_number_is_low(&|run| run()));
 }
 
+/// A start that copies its descriptors by pidfd_getfd leaves a stack without a socket.
+#[test]
+fn descriptors_can_be_reserved_after_a_start() {
+    isolated!(|| {
+        assert!(Command::new("true").status().expect("starts").success());
+        spawnfd::reserve_descriptors();
+        let sockets = Snapshot::take().fds.into_values().filter(|fd| fd.target.starts_with("socket:"));
+        assert_eq!(sockets.count(), 8);
+    });
+}
+
 #[test]
 fn reserved_descriptors_have_low_numbers() {
     isolated!(|| {

@@ -79,7 +79,8 @@ pub(crate) fn drop_unused() {
 ///
 /// If no low number is free, the call does nothing.
 pub fn reserve_descriptors() {
-    let missing = RESERVED.saturating_sub(POOL.lock().len());
+    let reserved = POOL.lock().iter().filter(|slot| slot.channel.is_some()).count();
+    let missing = RESERVED.saturating_sub(reserved);
     let new = || Some(Slot { memory: ChildMemory::new().ok()?, channel: Some(Channel::new().ok()?) });
     iter::from_fn(new).take(missing).for_each(put);
 }
