@@ -73,14 +73,15 @@ PUBLIC void __cxa_finalize(void *dso)
 		registered--;
 }
 
-/* The address of libc's field for the thread id, from PR_GET_TID_ADDRESS. */
+/* The address of libc's field for the thread id, from PR_GET_TID_ADDRESS. NULL: glibc before 2.34
+ * registers the field only in programs with libpthread. Other programs do not read it. */
 static int *thread_id;
 static void *robust_list;
 static size_t robust_length;
 
 bool spawnfd_can_fork(void)
 {
-	return !too_many && prctl(PR_GET_TID_ADDRESS, &thread_id, 0, 0, 0) == 0 && thread_id &&
+	return !too_many && prctl(PR_GET_TID_ADDRESS, &thread_id, 0, 0, 0) == 0 &&
 	       syscall(SYS_get_robust_list, 0, &robust_list, &robust_length) == 0;
 }
 

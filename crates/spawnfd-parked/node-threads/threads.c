@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Ends threads while they wait, and recreates them when they are needed: threads.h. */
 #include "threads.h"
+#include "glibc.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -166,6 +167,8 @@ static bool is_gone(const struct thread *thread)
 	return syscall(SYS_tgkill, getpid(), *thread->tid, 0) && errno == ESRCH;
 }
 
+GLIBC_FUNCTION(pthread_getname_np, pthread_getname_np, GLIBC_SINCE("2.12"));
+
 bool spawnfd_threads_end(void)
 {
 	/* 0x04000000 is SA_RESTORER, which x86 requires for a handler. */
@@ -231,7 +234,7 @@ static void recreate_threads(void)
 	if (!atomic_exchange(&suspended, false))
 		return;
 	prctl(PR_GET_NAME, name);
-	pthread_sigmask(SIG_SETMASK, NULL, &mask);
+	sigprocmask(SIG_SETMASK, NULL, &mask);
 	for (unsigned index = 0; index < thread_count; index++) {
 		struct thread *thread = &threads[index];
 
@@ -240,7 +243,7 @@ static void recreate_threads(void)
 		/* The new thread inherits name and signal mask from this thread, so set them first.
 		 * The code after the loop restores this thread's name and mask. */
 		prctl(PR_SET_NAME, thread->name);
-		pthread_sigmask(SIG_SETMASK, &thread->context[0].__saved_mask, NULL);
+		sigprocmask(SIG_SETMASK, &thread->context[0].__saved_mask, NULL);
 		/* The thread's stack below the saved frame is free. Node cannot run without its
 		 * threads, so a failure is fatal. */
 		if (clone(resume_thread, thread->frame - 4096, flags, thread, thread->tid,
@@ -248,7 +251,7 @@ static void recreate_threads(void)
 			abort();
 	}
 	prctl(PR_SET_NAME, name);
-	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	sigprocmask(SIG_SETMASK, &mask, NULL);
 }
 
 void spawnfd_before_wake(const void *object)

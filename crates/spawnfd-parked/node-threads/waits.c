@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Replacements of the libc functions in which threads wait or wake other threads. */
 #include "threads.h"
+#include "glibc.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -72,6 +73,9 @@ static int wait_on(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct ti
 	pthread_mutex_lock(mutex);
 	return error == ETIMEDOUT ? ETIMEDOUT : 0;
 }
+
+GLIBC_FUNCTION(pthread_condattr_getclock, pthread_condattr_getclock, GLIBC_SINCE("2.3.3"));
+GLIBC_FUNCTION(pthread_condattr_getpshared, pthread_condattr_getpshared, GLIBC_FIRST);
 
 PUBLIC int pthread_cond_init(pthread_cond_t *cond, const pthread_condattr_t *attributes)
 {

@@ -175,7 +175,7 @@ struct signals {
 
 static void save_signals(struct signals *signals)
 {
-	pthread_sigmask(SIG_SETMASK, NULL, &signals->mask);
+	sigprocmask(SIG_SETMASK, NULL, &signals->mask);
 	for (int i = 1; i <= LAST_RESET_SIGNAL; i++)
 		sigaction(i, NULL, &signals->actions[i]);
 }
@@ -185,7 +185,7 @@ static void restore_signals(const struct signals *signals)
 	for (int i = 1; i <= LAST_RESET_SIGNAL; i++)
 		if (i != SIGKILL && i != SIGSTOP)
 			sigaction(i, &signals->actions[i], NULL);
-	pthread_sigmask(SIG_SETMASK, &signals->mask, NULL);
+	sigprocmask(SIG_SETMASK, &signals->mask, NULL);
 }
 
 /* Raises the soft limit of descriptors to the maximum, as node::PlatformInit does. */
