@@ -73,8 +73,10 @@ packages: setup bindings/node/node_modules/.ready ## Build wheels, sdist, crates
 	cd build/packages && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .
 	@echo; echo "build/packages:"; du --apparent-size -h build/packages/*
 
-test-packages: packages ## Install, use and remove the packages in roots of Debian 11, 12, 13 and sid (as root); use those of npm in Node and Bun, also with musl and in an arm64 guest; use the static command with nothing but busybox.
+test-packages: packages ## Install, use and remove the packages in roots of Debian 11, 12, 13 and sid, in one like Alpine's, and in an arm64 guest (as root); use those of npm in Node and Bun; use the static command with nothing but busybox.
 	CACHE=$(CACHE) packaging/test.sh build/packages
+	CACHE=$(CACHE) packaging/test-musl.sh build/packages
+	CACHE=$(CACHE) packaging/test-arm64.sh build/packages
 	CACHE=$(CACHE) packaging/test-static.sh build/packages
 	CACHE=$(CACHE) $(WITH_NODE) packaging/test-npm.sh build/packages
 
@@ -183,7 +185,7 @@ bench-posix: capi ## posix_spawn of glibc 2.36 and 2.41 against ours, linked and
 	$(PY) bench/posix/run.py --libraries build/capi --cache $(CACHE)/glibc
 
 bench-package: python ## The time of `import spawnfd`, against that of `import subprocess`, and the size of the wheel; build/bench/package.json.
-	packaging/wheels.sh build/bench/wheels
+	packaging/wheels.sh build/bench/wheels x86_64-unknown-linux-gnu
 	$(PY) bench/package/run.py --wheels build/bench/wheels
 
 bench-compare: setup ## This tree's times against those of BASE=commit, in one run (SUITES="launch job warm", IDS=patterns); build/bench/compare.json.

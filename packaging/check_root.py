@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -233,7 +234,7 @@ def check_unsupported(interpreter: Path, packages: Packages, scratch: Path) -> N
     """
     call(interpreter, "-m", "venv", scratch / "venv")
     pip = [scratch / "venv/bin/python", "-m", "pip"]
-    (wheel,) = packages.built("spawnfd-*-cp310-abi3-*.whl")
+    (wheel,) = packages.built("spawnfd-*-cp310-abi3-manylinux*_x86_64.whl")
     said = call(*pip, "install", "--no-cache-dir", "--no-index", wheel, status=1)
     check("is not a supported wheel on this platform" in said, f"pip said:\n{said}")
     call(*pip, "install", "--no-cache-dir", "--no-index", "--find-links", packages.wheels, "uv")
@@ -304,6 +305,35 @@ def man_page(name: str) -> None:
     check(".TH" in page and ".SH" in page, f"{name} is not a manual page")
 
 
+def programs_for_warm_starts() -> list[list[str]]:
+    """Programs that print "hello". dash does not load libdl, which had dlsym before glibc 2.34."""
+    programs = [["dash", "-c", "echo hello"], ["bash", "-c", "echo hello"]]
+    if sys.version_info[:2] <= NEWEST_WARM:
+        programs.append(["python3", "-c", "print('hello')"])
+    return programs
+
+
+def start_warm(*command: object) -> str:
+    """The output of a command that starts a program warm, or reports how the program starts.
+
+    The library gives up a parked process that takes half a second. Then the command runs again.
+    """
+    deadline = time.monotonic() + 60
+    while "cold: slow" in (said := call(*command)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return said
+
+
+def check_explain() -> None:
+    """The command parks programs, in both modes."""
+    for mode in ("reserve", "fork"):
+        for program in programs_for_warm_starts():
+            said = start_warm(
+                "spawnfd", "warm", "explain", "--json", "--mode", mode, "--", *program
+            )
+            check(json.loads(said)["started"] == mode, f"{program} in mode {mode}: {said}")
+
+
 def check_command(packages: Packages) -> list[str]:
     """The Debian package of the command."""
     (package,) = packages.built("spawnfd_*_amd64.deb")
@@ -326,6 +356,7 @@ def check_command(packages: Packages) -> list[str]:
         for line in lines:
             call("bash", "-c", line, cwd=repository)
         call("spawnfd", "run", "--capture", "--timeout", "0.2", "--", "sleep", "600", status=124)
+        check_explain()
         man_page("man1/spawnfd.1.gz")
         check_completions()
         call("dpkg", "-P", "spawnfd")
@@ -363,6 +394,11 @@ def check_library(packages: Packages) -> list[str]:
                 check(printed == output, f"an example of the guide printed:\n{printed}")
                 used += 1
         check(used >= 4, "the guide has too few examples")
+        warm = Path(folder, "warm")
+        call("cc", *options, "-o", warm, packages.checkout / "packaging/warm.c", *flags)
+        for argv in programs_for_warm_starts():
+            said = start_warm(warm, *argv)
+            check(said == "hello\nreserve\n", f"{argv} printed: {said}")
         check_preload(Path(folder))
         for page in (
             "man2/spawn_template_create.2.gz",

@@ -62,7 +62,7 @@ step "$bin/ruff" format --check --config bench/ruff.toml $typed
 MYPYPATH=docs/site step "$bin/mypy" --strict $typed
 step "$bin/ruff" check packaging
 step "$bin/ruff" format --check packaging
-step "$bin/mypy" --strict packaging/check_root.py packaging/smoke.py
+step "$bin/mypy" --strict packaging/check_root.py packaging/smoke.py packaging/images.py packaging/arm64/programs.py
 # The oldest Python that the package supports.
 step "$bin/ruff" check --config bench/ruff.toml --target-version py310 examples tests/examples
 step "$bin/ruff" format --check --config bench/ruff.toml --target-version py310 examples tests/examples

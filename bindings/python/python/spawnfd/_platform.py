@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 
@@ -12,16 +11,10 @@ def _found() -> str | None:
     """Names the property of this interpreter that spawnfd does not support, if there is one."""
     if sys.platform != "linux":
         return {"darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
-    if platform.machine() != "x86_64":
+    if platform.machine() not in ("x86_64", "aarch64"):
         return f"Linux {platform.machine()}"
     if sys.maxsize < 1 << 32:
         return "a 32-bit interpreter"
-    try:
-        libc = os.confstr("CS_GNU_LIBC_VERSION")
-    except (OSError, ValueError):
-        libc = None
-    if not (libc or "").startswith("glibc"):
-        return "Linux without glibc"
     if sys.implementation.name != "cpython":
         return platform.python_implementation()
     if "t" in getattr(sys, "abiflags", ""):
@@ -35,7 +28,7 @@ def unsupported() -> str | None:
     if found is None:
         return None
     return (
-        "spawnfd supports CPython 3.10 or later with the GIL, on Linux x86_64 with glibc; "
+        "spawnfd supports CPython 3.10 or later with the GIL, on Linux x86_64 or aarch64; "
         f"this is {found}"
     )
 
