@@ -111,7 +111,7 @@ cold_reasons! {
     "The parked process cannot report all its groups, variables or files.", remedy::COLD =>
         [TooManyGroups = "too many groups", TooManyNames = "too many names"];
     "The process ended before it parked.",
-    "The published packages need glibc 2.34 to park a program. With such a glibc, run the program by hand with the \
+    "The published packages need glibc 2.28 to park a program. With such a glibc, run the program by hand with the \
      environment of add(), and see whether it ends early." => [NotParked = "not parked"];
     "The process did not park, or a parked process did not answer.",
     "If this occurs often, run the program by hand with the environment of add(), and see whether it ends early." =>
