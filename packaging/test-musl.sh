@@ -24,7 +24,7 @@ cp "$packages"/spawnfd-*.whl packaging/smoke.py "$scratch/root/packages"
 cp packaging/musl/smoke.sh "$scratch/root"
 # shellcheck disable=SC2016 # the inner shell expands the variable
 timeout 900 unshare --mount --pid --fork --kill-child --net sh -euc 'mount -t proc proc "$1/proc"
-    exec chroot "$1" /bin/busybox sh /smoke.sh' sh "$scratch/root" || {
+    exec chroot "$1" /bin/busybox env -i /bin/busybox sh /smoke.sh' sh "$scratch/root" || {
     echo "test-musl: x86_64 failed" >&2
     exit 1
 }
