@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Installs the npm packages that `make packages` built into projects, without the registry, and uses them: those for
-# x86-64 in the oldest Node, the newest Node, Bun, and a Node with musl; those for arm64 in a guest, in a Node with
-# glibc and in one with musl. Needs root.
+# x86-64 in the oldest Node, the newest Node, Bun, and a Node with musl, and on Debian 11; those for arm64 in a guest, in
+# a Node with glibc and in one with musl. Needs root.
 #
 #   packaging/test-npm.sh PACKAGES
 #
@@ -68,12 +68,19 @@ for runtime in node-oldest node-newest bun; do
     echo "test-npm: $runtime $("$program" --version): passed"
 done
 
+# The oldest glibc that the mirror has.
+packaging/setup-roots.sh
+root=$(packaging/root.sh "$cache/roots" bullseye gcc libc6-dev make pkg-config python3)
+packaging/in-root.sh --bind "$scratch/x64-gnu" /mnt/project --bind "$runtimes" /mnt/runtimes "$root" \
+    sh -euc "cd /mnt/project && timeout 120 /mnt/runtimes/node_modules/node-oldest/bin/node smoke.mjs $version reserve" ||
+    fail "the oldest Node on Debian 11 failed"
+echo "test-npm: the oldest Node on Debian 11: passed"
+
 # These projects have the packages for both libcs, which npm installs only by force.
 for processor in x64 arm64; do
     install_packages "$scratch/$processor" --force "$main" "$packages/spawnfd-linux-$processor-gnu-$version.tgz" \
         "$packages/spawnfd-linux-$processor-musl-$version.tgz"
 done
-packaging/setup-roots.sh
 scripts/setup-guest.sh
 tools=$(packaging/setup.sh)
 unpack_node() { # platform in the words of wheels, directory
