@@ -192,14 +192,23 @@ static int wait_for_events(void *argument)
 			    poll->timeout, poll->mask, 8);
 }
 
+static int poll_events(struct poll *poll)
+{
+	if (poll->timeout == 0)
+		return wait_for_events(poll);
+	return spawnfd_interruptible_wait((void *)(intptr_t)poll->epoll, wait_for_events, poll, -1);
+}
+
 PUBLIC int epoll_pwait(int epoll, struct epoll_event *events, int max_events, int timeout,
 		       const sigset_t *mask)
 {
-	struct poll poll = {epoll, events, max_events, timeout, mask};
+	return poll_events(&(struct poll){epoll, events, max_events, timeout, mask});
+}
 
-	if (timeout == 0)
-		return wait_for_events(&poll);
-	return spawnfd_interruptible_wait((void *)(intptr_t)epoll, wait_for_events, &poll, -1);
+/* Versions of libuv before 1.45 call this function. */
+PUBLIC int epoll_wait(int epoll, struct epoll_event *events, int max_events, int timeout)
+{
+	return poll_events(&(struct poll){epoll, events, max_events, timeout, NULL});
 }
 
 /* libuv wakes an event loop by a write to an eventfd or pipe. */

@@ -51,6 +51,10 @@ typedef void *local;
 	  "_ZN4node6AtExitEPNS_11EnvironmentEPFvPvES2_")                                           \
 	X(local, buffer, (local view), "_ZN2v815ArrayBufferView6BufferEv")                         \
 	X(void *, data, (local buffer), "_ZNK2v811ArrayBuffer4DataEv")                             \
+	X(void, before_each_call, (void *isolate, void (*callback)(void *isolate)),                \
+	  "_ZN2v87Isolate28AddBeforeCallEnteredCallbackEPFvPS0_E")                                 \
+	X(double, async_id, (void *isolate),                                                       \
+	  "_ZN4node29AsyncHooksGetExecutionAsyncIdEPN2v87IsolateE")                                \
 	X(local, script_name, (void *isolate),                                                     \
 	  "_ZN2v810StackTrace28CurrentScriptNameOrSourceURLEPNS_7IsolateE")                        \
 	X(local, stack, (void *isolate, int limit, int options),                                   \
@@ -74,8 +78,7 @@ static struct {
 #undef DECLARE
 enum { NO_WAIT = 2 };
 
-/* Looks up all symbols; false if this Node lacks one. */
-static bool find_symbols(void)
+const char *spawnfd_node_find_symbols(void)
 {
 	bool found = true;
 
@@ -91,8 +94,58 @@ static bool find_symbols(void)
 				  "19ConstructorBehaviorENS_14SideEffectTypeE");
 	LOOK_UP(open_handles, "_ZN2v811HandleScopeC1EPNS_7IsolateE");
 	LOOK_UP(close_handles, "_ZN2v811HandleScopeD1Ev");
-	return found && api.function;
+	if (found && api.function)
+		return NULL;
+	return "no access to Node's JavaScript";
 }
+
+/* Node's realm, or NULL. The object begins with a pointer into its vtable. The pointer skips the
+ * first two words of the vtable (Itanium C++ ABI). */
+static void *find_realm(void)
+{
+	return spawnfd_node_find_object(api.realm_table + 2 * sizeof(void *));
+}
+
+/* --- Node without a snapshot --------------------------------------------------------------------
+ */
+
+/* The function to call before the main script, and NULL afterwards. */
+static void (*before_main_script)(void);
+
+/* The id that Node gives to the execution of the main script. While Node loads its internal
+ * modules, the id is 0. */
+enum { MAIN_SCRIPT = 1 };
+
+/* V8 calls this function each time before C++ code calls JavaScript. The function stays registered,
+ * because V8 goes through the list of such functions meanwhile. */
+static void on_call(void *isolate)
+{
+	void (*callback)(void) = before_main_script;
+
+	if (!callback || api.async_id(isolate) != MAIN_SCRIPT)
+		return;
+	before_main_script = NULL;
+	callback();
+}
+
+bool spawnfd_node_call_before_main_script(void (*callback)(void))
+{
+	static bool called;
+	void *realm;
+
+	if (called)
+		return false;
+	called = true;
+	realm = find_realm();
+	if (!realm || api.require(realm))
+		return false;
+	before_main_script = callback;
+	api.before_each_call(api.isolate(), on_call);
+	return true;
+}
+
+/* --- running late.js ----------------------------------------------------------------------------
+ */
 
 static void (*park_process)(void);
 
@@ -215,14 +268,10 @@ bool spawnfd_node_park_late(bool code, const char *preload, void (*park)(void))
 	void *isolate, *realm;
 	local context, function, fields, arguments[8];
 
-	if (!find_symbols())
-		return false;
 	park_process = park;
 	isolate = api.isolate();
 	context = isolate ? api.context(isolate) : NULL;
-	/* The realm object begins with a pointer into its vtable. The pointer skips the first two
-	 * words of the vtable (Itanium C++ ABI). */
-	realm = spawnfd_node_find_object(api.realm_table + 2 * sizeof(void *));
+	realm = find_realm();
 	if (!context || !realm)
 		return false;
 	function = run(isolate, context, spawnfd_node_script);

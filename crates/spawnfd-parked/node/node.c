@@ -6,7 +6,9 @@
  *   context exist. Node has run no JavaScript yet. At this point Node calls
  *   getenv("NODE_V8_COVERAGE") for the first time (node::profiler::StartProfilers, the last step of
  *   node::CreateEnvironment). Node's JavaScript makes the second call, which is too late.
- * - At the end of its bootstrap in JavaScript (late.c).
+ * - At the end of its bootstrap in JavaScript (late.c). The first part of the bootstrap loads
+ *   Node's internal modules. Most builds of Node have a snapshot of the memory after this part. A
+ *   Node without a snapshot runs this part after the first point.
  *
  * After the request, Node continues from this point. The program sees no code of this adapter.
  *
@@ -41,7 +43,8 @@ static struct {
 	char *marked_argv[64];
 	/* True if the last flag takes code as its argument, such as -e. */
 	bool code;
-	/* True if Node parks at the end of its bootstrap (late.c). Some flags do not allow that. */
+	/* True if Node parks at the end of its bootstrap (late.c). Some flags do not allow that,
+	 * and Node 18 lacks functions for that. */
 	bool late;
 	/* Builtin modules to load before parking, separated by commas; or NULL. */
 	char *preload;
@@ -108,7 +111,9 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 	if (!spawnfd_threads_end)
 		spawnfd_cannot_park("not recognised as Node.js");
 	node.preload = spawnfd_take_variable(SPAWNFD_PRELOAD_VARIABLE);
-	cannot = spawnfd_node_check_flags(argv + 1, node.flags, true);
+	cannot = spawnfd_node_find_symbols();
+	if (!cannot)
+		cannot = spawnfd_node_check_flags(argv + 1, node.flags, true);
 	node.late = !cannot;
 	if (cannot && !spawnfd_in_fork_mode() && !node.preload)
 		cannot = spawnfd_node_check_flags(argv + 1, node.flags, false);
@@ -303,27 +308,22 @@ static void restore_name(void)
 	*node.locations.title = title;
 }
 
-void spawnfd_node_on_getenv(const char *name)
+/* Finds Node's copies of its arguments, and parks now or at the end of the bootstrap. */
+static void arrive(void)
 {
 	const char *missing;
 	char name_now[16] = "", *slash;
 	char path[4096];
 	ssize_t length;
 
-	if (!node.starting)
-		return;
-	/* A Node with an inspector reads NODE_V8_COVERAGE in C++, and parks at that point. A Node
-	 * without an inspector reads NODE_NO_WARNINGS first, and has no such point. */
-	if (!strcmp(name, "NODE_NO_WARNINGS"))
-		spawnfd_cannot_park("not a Node.js with an inspector");
-	if (strcmp(name, "NODE_V8_COVERAGE"))
-		return;
-	node.starting = false;
+	node.locations = (struct node_locations){0};
 	missing = spawnfd_node_find(&node.markers, &node.locations);
 	if (missing)
 		spawnfd_cannot_park(missing);
 	if (!dlsym(RTLD_DEFAULT, "uv_update_time") || !dlsym(RTLD_DEFAULT, "uv_default_loop"))
 		spawnfd_cannot_park("libuv");
+	if (node.late && spawnfd_node_call_before_main_script(arrive))
+		return;
 	length = readlink("/proc/self/exe", path, sizeof(path) - 1);
 	path[length < 0 ? 0 : length] = 0;
 	slash = strrchr(path, '/');
@@ -337,4 +337,18 @@ void spawnfd_node_on_getenv(const char *name)
 	if (!spawnfd_node_park_late(node.code, node.preload ? node.preload : "", park))
 		spawnfd_cannot_park("no access to Node's JavaScript");
 	restore_name();
+}
+
+void spawnfd_node_on_getenv(const char *name)
+{
+	if (!node.starting)
+		return;
+	/* A Node with an inspector reads NODE_V8_COVERAGE in C++, and parks at that point. A Node
+	 * without an inspector reads NODE_NO_WARNINGS first, and has no such point. */
+	if (!strcmp(name, "NODE_NO_WARNINGS"))
+		spawnfd_cannot_park("not a Node.js with an inspector");
+	if (strcmp(name, "NODE_V8_COVERAGE"))
+		return;
+	node.starting = false;
+	arrive();
 }

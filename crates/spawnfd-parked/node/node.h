@@ -108,11 +108,22 @@ void spawnfd_node_reseed_generators(void);
 /* The first address in the searched regions whose word is `first_word`, or NULL. */
 void *spawnfd_node_find_object(const void *first_word);
 
+/* Looks up the functions of Node that late.c needs. Returns NULL, or the reason why Node can park
+ * only before its first line of JavaScript. Call this function before the other ones of late.c. */
+const char *spawnfd_node_find_symbols(void);
+
+/*
+ * Arranges a call of `callback` just before Node runs its main script, if Node has not loaded its
+ * internal modules yet. False if Node has loaded them. Call this function after
+ * spawnfd_node_find().
+ */
+bool spawnfd_node_call_before_main_script(void (*callback)(void));
+
 /*
  * Arranges a call of `park` at the end of Node's bootstrap. Before that call, Node loads the
  * builtin modules that `preload` lists, separated by commas. After the call, Node reads its command
  * line again. `code` is true if Node runs code, not a script. Call this function after
- * spawnfd_node_find(). False if this Node lacks a function or object that late.c needs.
+ * spawnfd_node_find(). False if this Node lacks an object that late.c needs.
  */
 bool spawnfd_node_park_late(bool code, const char *preload, void (*park)(void));
 

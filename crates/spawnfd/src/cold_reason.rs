@@ -161,15 +161,17 @@ cold_reasons! {
     "In mode fork, and with preimport, Node.js cannot load modules by -r or --import.",
     "Use mode reserve without preimport." => [NoEarlyModule = "no module can be loaded before parking"];
     "The library does not find what it needs in this build of Node.js.",
-    "Use a build of Node.js from nodejs.org, version 20 to 26." =>
+    "Use a build of Node.js from nodejs.org or Debian, version 18 to 26." =>
         [NotNode = "not recognised as Node.js", NoInspector = "not a Node.js with an inspector", Libuv = "libuv",
-         NoJavaScript = "no access to Node's JavaScript", Getrandom = "getrandom", MemoryMap = "the memory map",
-         ArgumentCopies = "the copies of the arguments",
+         Getrandom = "getrandom", MemoryMap = "the memory map", ArgumentCopies = "the copies of the arguments",
          TooManyArgumentCopies = "too many copies of the arguments", ProcessTitle = "the process title",
          SavedDescriptors = "the saved state of the standard descriptors",
          RandomGenerator = "the random number generator",
          TooManyRandomGenerators = "too many random number generators", TooManyTimes = "too many times",
          TooManyTimestamps = "too many timestamps"];
+    "Before it parks, this build of Node.js cannot run code of the library. Node.js 18 is such a build.",
+    "Use Node.js 20 to 26. In mode reserve without preimport, Node.js 18 can park too." =>
+        [NoJavaScript = "no access to Node's JavaScript"];
     "The calling thread has other privileges than the thread that parked the process.", remedy::SAME_THREAD_STATE =>
         [UserIds = "user ids", GroupIds = "group ids", Groups = "groups", Capabilities = "capabilities",
          NoNewPrivs = "no_new_privs", Seccomp = "seccomp", Securebits = "securebits", Namespaces = "namespaces",

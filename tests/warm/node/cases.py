@@ -259,6 +259,9 @@ CASES = [
         {"s.js": STATE},
     ),
     Case("state, flags and code", ["node", "--no-warnings", "-p", STATE, "b"]),
+    # Debian's builds of Node.js have no snapshot.
+    Case("state of -e, without a snapshot", ["node", "--no-node-snapshot", "-e", STATE]),
+    Case("state of script, without a snapshot", ["node", "--no-node-snapshot", "s.js"], {"s.js": STATE}),
     Case("-p value", ["node", "-p", "({ a: [1, process.argv] })", "q", "r"]),
     Case("-p undefined", ["node", "-p", "setTimeout(() => console.log('late'), 1); undefined"]),
     Case("-p text", ["node", "-p", "'ü\\u{1F600}' + require('os').EOL"]),

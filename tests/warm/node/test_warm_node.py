@@ -21,15 +21,29 @@ import spawnfd as sf
 from calls import Call, CannotPark, Parked, Result, Running, cold, refusal
 from cases import ABOUT, CASES, STATE, Case
 from spawnfd.actions import Descriptor, Limit, SignalMask
+from versions import major_version
 
 ENVIRONMENT = {"PATH": os.defpath, "HOME": "/nonexistent", "LANG": "C.UTF-8", "X": "value"}
 each_mode = pytest.mark.parametrize("fork", [False, True], ids=["reserve", "fork"])
 
 
+# Versions before this one park only before their first line of JavaScript, and only in mode reserve.
+PARKS_LATE = 20
+NO_JAVASCRIPT = "no access to Node's JavaScript"
+
+
+def parks_late(node: str) -> bool:
+    return major_version(node) >= PARKS_LATE
+
+
 def park(
     node: str, flags: Sequence[str], env: Mapping[str, str] = ENVIRONMENT, fork: bool = False
 ) -> Parked:
-    return Parked([node, *flags], env, fork=fork)
+    if not fork or parks_late(node):
+        return Parked([node, *flags], env, fork=fork)
+    with pytest.raises(CannotPark, match=NO_JAVASCRIPT):
+        Parked([node, *flags], env, fork=True)
+    pytest.skip(f"no mode fork before Node.js {PARKS_LATE}")
 
 
 def run_once(node: str, call: Call, fork: bool = False, flag: str = "-e") -> Result:
@@ -104,8 +118,8 @@ def assert_same_but_known(case: Case, cold: Result, warm: Result) -> None:
 LOADS_MODULES = ("-r", "--require", "--import", "--loader", "--experimental-loader")
 
 
-def parks_early(case: Case) -> bool:
-    return any(flag.startswith(LOADS_MODULES) for flag in case.flags)
+def parks_early(node: str, case: Case) -> bool:
+    return not parks_late(node) or any(flag.startswith(LOADS_MODULES) for flag in case.flags)
 
 
 def compare(
@@ -129,7 +143,7 @@ def test_case_has_the_same_outcome_warm(case: Case, node: str, tmp_path: Path) -
             return stack.enter_context(park(node, flags, env))
 
         cold, warm = compare(parking, case, node, tmp_path)
-    if parks_early(case):
+    if parks_early(node, case):
         assert_same(cold, warm, in_order=not has_races(case))
     else:
         assert_same_but_known(case, cold, warm)
@@ -139,7 +153,7 @@ def test_case_has_the_same_outcome_warm(case: Case, node: str, tmp_path: Path) -
 def test_case_has_the_same_outcome_forked(
     case: Case, node: str, forking: Callable[..., Parked], tmp_path: Path
 ) -> None:
-    if parks_early(case):
+    if parks_late(node) and parks_early(node, case):
         with pytest.raises(CannotPark, match="module"):
             park(node, case.flags, {**ENVIRONMENT, **case.env}, fork=True)
         return

@@ -87,9 +87,9 @@ UNTESTED = {
     "unknown build of CPython": "needs such a build",
     **dict.fromkeys(
         (
-            *("libuv", "no access to Node's JavaScript", "not a Node.js with an inspector"),
-            *("not recognised as Node.js", "the memory map", "the copies of the arguments"),
-            *("too many copies of the arguments", "the process title"),
+            *("libuv", "not a Node.js with an inspector", "not recognised as Node.js"),
+            *("the memory map", "the copies of the arguments", "the process title"),
+            "too many copies of the arguments",
             *("the saved state of the standard descriptors", "the random number generator"),
             *("too many random number generators", "too many timestamps", "too many times"),
         ),

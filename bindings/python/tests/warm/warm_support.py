@@ -173,18 +173,15 @@ def in_mount_namespace(script: str, *arguments: str) -> Any:
 
 
 def require(*programs: str) -> None:
-    """Skips if a program is not installed, or if Node.js is a build that cannot be parked."""
+    """Skips if a program is not installed, or if Node.js is too old for mode fork."""
     missing = [name for name in programs if shutil.which(name, path=ENVIRONMENT["PATH"]) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
     if "node" in programs:
-        facts = "process.version + ' ' + !!process.config.variables.node_shared"
-        ended = subprocess.run(["node", "-p", facts], capture_output=True, text=True)
-        version, shared = ended.stdout.split()
+        ended = subprocess.run(["node", "--version"], capture_output=True, text=True)
+        version = ended.stdout.strip()
         if int(version.lstrip("v").partition(".")[0]) < OLDEST_NODE:
             pytest.skip(f"Node.js {version} is older than {OLDEST_NODE}")
-        if shared == "true":
-            pytest.skip(f"Node.js {version} is in a shared library, as in Debian 13")
 
 
 def make_scratch(root: Path, files: Mapping[str, str], repository: bool) -> None:
