@@ -30,20 +30,19 @@ static const struct layout layouts[] = {
 /* The offset of PyInterpreterState.config in 3.8, the only version without _Py_GetConfig. */
 #define CONFIG_IN_3_8 176
 
-bool spawnfd_python_resolve(void)
+const char *spawnfd_python_resolve(void)
 {
+	bool found = sizeof(void *) == 8 && find_symbols();
 	int minor;
 
-	if (sizeof(void *) != 8 || !find_symbols() ||
-	    sscanf(py.Py_GetVersion(), "3.%d.", &minor) != 1)
-		return false;
 	/* The configuration of a free-threaded build has one more field. */
-	if (strstr(py.Py_GetVersion(), "free-threading"))
-		return false;
+	if (found && strstr(py.Py_GetVersion(), "free-threading"))
+		return "free-threaded CPython";
+	found = found && sscanf(py.Py_GetVersion(), "3.%d.", &minor) == 1;
 	for (size_t i = 0; i < sizeof(layouts) / sizeof(*layouts); i++)
-		if (layouts[i].minor == minor)
+		if (found && layouts[i].minor == minor)
 			layout = &layouts[i];
-	return layout != NULL;
+	return layout ? NULL : "not CPython 3.8 to 3.14";
 }
 
 /* The address of the function Py_GetArgcArgv(), and the list that the function returns. */

@@ -136,8 +136,9 @@ static inline void *field(void *base, unsigned offset)
 	return (char *)base + offset;
 }
 
-/* Looks up the symbols and the layout of this version; false if the version is unknown. */
-bool spawnfd_python_resolve(void);
+/* Looks up the symbols and the layout of this version. Returns NULL, or the reason why this build
+ * cannot park. */
+const char *spawnfd_python_resolve(void);
 
 /* Finds the configuration of the interpreter, which runs with `argc` arguments and `-c MARKER`. */
 bool spawnfd_python_find_config(int argc);

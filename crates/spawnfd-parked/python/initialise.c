@@ -326,9 +326,10 @@ void spawnfd_python_initialise(struct startup *startup, int argc, char **argv)
 	char *preload = spawnfd_take_variable(SPAWNFD_PRELOAD_VARIABLE);
 	char *entry = spawnfd_take_variable(SPAWNFD_ENTRY_VARIABLE);
 	char *same_directory = spawnfd_take_variable(SPAWNFD_SAME_DIRECTORY_VARIABLE);
+	const char *unknown = spawnfd_python_resolve();
 
-	if (!spawnfd_python_resolve())
-		spawnfd_cannot_park("not CPython 3.8 to 3.14");
+	if (unknown)
+		spawnfd_cannot_park(unknown);
 	check_arguments(argc, argv);
 	startup->flags = argc;
 	startup->name = argv[0];

@@ -118,7 +118,8 @@ cold_reasons! {
         [Slow = "slow", Died = "died", Socket = "socket", Refused = "refused", Unknown = "unknown"];
     "The library does not know this build of CPython.",
     "Use CPython 3.8 to 3.14 as built by Debian, pyenv, uv or conda." =>
-        [NotCPython = "not CPython 3.8 to 3.14", UnknownCPython = "unknown build of CPython", Adapter = "adapter",
+        [NotCPython = "not CPython 3.8 to 3.14", FreeThreaded = "free-threaded CPython",
+         UnknownCPython = "unknown build of CPython", Adapter = "adapter",
          DevelopmentMode = "development mode of 3.8"];
     "The args of add() are unsuitable.", "Give add() only options of the interpreter, such as -I." =>
         [ExitingFlag = "a flag that makes the interpreter exit", NotOnlyFlags = "args has more than flags",

@@ -85,6 +85,7 @@ UNTESTED = {
     "the interpreter's initialisation failed": "CPython itself reports what failed",
     "development mode of 3.8": "needs that CPython",
     "unknown build of CPython": "needs such a build",
+    "free-threaded CPython": "needs such a build",
     **dict.fromkeys(
         (
             *("libuv", "not a Node.js with an inspector", "not recognised as Node.js"),
