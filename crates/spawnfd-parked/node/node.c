@@ -4,7 +4,7 @@
  *
  * - At the end of its initialisation in C++. V8, OpenSSL, ICU, the threads, the isolate and the
  *   context exist. Node has run no JavaScript yet. At this point Node calls
- *   getenv("NODE_V8_COVERAGE") for the first time (node::profiler::StartProfilers, the last step of
+ *   getenv("NODE_V8_COVERAGE") for the first time (node::profiler::StartProfilers, a late step of
  *   node::CreateEnvironment). Node's JavaScript makes the second call, which is too late.
  * - At the end of its bootstrap in JavaScript (late.c). The first part of the bootstrap loads
  *   Node's internal modules. Most builds of Node have a snapshot of the memory after this part. A
