@@ -21,8 +21,12 @@ FULL = bool(os.environ.get("SPAWNFD_FULL"))
 @functools.cache
 def interpreters() -> dict[str, list[str]]:
     """The CPythons of this machine, by version."""
-    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    paths = ["/usr/bin/python3", *sorted(map(str, root.glob("3.*/bin/python3")))]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR", Path.home() / ".local/share/uv/python"))
+    paths = ["/usr/bin/python3", *sorted(map(str, pyenv.glob("3.*/bin/python3")))]
+    paths += sorted(map(str, uv.glob("cpython-3.*-linux-x86_64-gnu/bin/python3")))
+    # It is built as uv's are, but not optimised.
+    paths += ["/usr/lib/google-cloud-sdk/platform/bundledpythonunix/bin/python3"]
     found: dict[str, list[str]] = {version: [] for version in VERSIONS}
     for path in filter(os.path.exists, paths):
         code = "import sys; print('%d.%d' % sys.version_info[:2])"
