@@ -34,6 +34,13 @@ if cargo "+$oldest" --version >/dev/null 2>&1; then
 else
     echo "lint: skipped: Rust $oldest is not installed (rustup toolchain install --profile minimal $oldest)"
 fi
+# The other processor. `make test-aarch64` runs the code.
+if scripts/setup-aarch64.sh; then
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+        step cargo check --workspace --all-targets --target aarch64-unknown-linux-gnu --quiet
+else
+    echo "lint: skipped: the crates are not checked for aarch64"
+fi
 # Compares the API with the newest release. Building the tool takes minutes, so it is built when there is a release.
 release=$(git tag --list 'v*' --sort=-version:refname | head -n 1)
 if [ -n "$release" ]; then
@@ -85,6 +92,7 @@ step "$bin/ruff" format --check --config bench/ruff.toml scripts/generate
 (cd bench/compare && MYPYPATH=..:../job:../native:../warm step "$bin/mypy" --strict comparebench run.py)
 (cd bench/job && MYPYPATH=.. step "$bin/mypy" --strict jobbench run.py)
 (cd bench/warm && MYPYPATH=.. step "$bin/mypy" --strict warmbench run.py)
+(cd bench/count && MYPYPATH=.. step "$bin/mypy" --strict run.py)
 (cd bench/kernel && MYPYPATH=.. step "$bin/mypy" --strict run.py)
 (cd bench/native && MYPYPATH=.. step "$bin/mypy" --strict nativebench run.py)
 (cd bench/node && MYPYPATH=.. step "$bin/mypy" --strict nodebench run.py)

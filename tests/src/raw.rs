@@ -19,7 +19,7 @@ pub(crate) enum Query {
     Mdwe = 66,        // PR_GET_MDWE, Linux 6.3
     MemoryMerge = 68, // PR_GET_MEMORY_MERGE, Linux 6.4
     BoundingHas = libc::PR_CAPBSET_READ as isize,
-    Speculation = libc::PR_GET_SPECULATION_CTRL as isize,
+    Speculation = 52, // PR_GET_SPECULATION_CTRL, which the crate libc has only for some processors
 }
 
 /// A query of prctl(2) that stores an int.

@@ -220,6 +220,21 @@ static long clone_child(const struct clone_args *args, const struct start *start
 			   "S"(sizeof(*args)), [child] "r"(run_child), [start] "r"(start)
 			 : "rcx", "r11", "cc", "memory");
 	return result;
+#elif defined(__aarch64__)
+	register long number __asm__("x8") = SYS_clone3;
+	register long result __asm__("x0") = (long)args;
+	register long size __asm__("x1") = sizeof(*args);
+
+	__asm__ volatile("svc #0\n\t"
+			 "cbnz x0, 1f\n\t"
+			 "mov x0, %[start]\n\t"
+			 "blr %[child]\n\t"
+			 "brk #1\n"
+			 "1:"
+			 : "+r"(result)
+			 : "r"(number), "r"(size), [child] "r"(run_child), [start] "r"(start)
+			 : "x30", "cc", "memory");
+	return result;
 #else
 #error "no clone3 with a stack for this architecture yet"
 #endif

@@ -356,15 +356,32 @@ pub fn wait_success(mut child: Child) {
     assert!(status.success(), "{status}");
 }
 
-/// A program without libc, of a fixed size, that exits with `code`.
+/// The loader of glibc.
+pub const LOADER: &str =
+    if cfg!(target_arch = "aarch64") { "/lib/ld-linux-aarch64.so.1" } else { "/lib64/ld-linux-x86-64.so.2" };
+
+/// The machine code of exit(code), and its `e_machine` in an ELF header.
 #[cfg(target_arch = "x86_64")]
+fn exit(code: u8) -> (Vec<u8>, u16) {
+    // mov edi, code; mov eax, 60 (exit); syscall.
+    (vec![0xbf, code, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 0x05], 62)
+}
+
+/// The machine code of exit(code), and its `e_machine` in an ELF header.
+#[cfg(target_arch = "aarch64")]
+fn exit(code: u8) -> (Vec<u8>, u16) {
+    let mov = |register: u32, value: u32| 0x5280_0000 | value << 5 | register;
+    // mov w0, code; mov w8, 93 (exit); svc 0.
+    ([mov(0, code.into()), mov(8, 93), 0xd400_0001].iter().flat_map(|word| word.to_le_bytes()).collect(), 183)
+}
+
+/// A program without libc, of a fixed size, that exits with `code`.
 pub fn exits_with(code: u8) -> Vec<u8> {
     const BASE: u64 = 0x40_0000;
-    // x86-64 machine code: mov edi, code; mov eax, 60 (exit); syscall.
-    let text = [0xbf, code, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 0x05];
+    let (text, machine) = exit(code);
     let size = (64 + 56 + text.len()) as u64;
     let mut elf = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
-    for half in [2_u16, 62] {
+    for half in [2_u16, machine] {
         elf.extend(half.to_le_bytes());
     }
     elf.extend(1_u32.to_le_bytes());

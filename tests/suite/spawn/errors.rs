@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::{
-    Launcher, Refused, assert_leaves_nothing, code, executable, exits_with, reap_any, rounds, set_soft_limit,
+    LOADER, Launcher, Refused, assert_leaves_nothing, code, executable, exits_with, reap_any, rounds, set_soft_limit,
     while_repeating,
 };
 use spawnfd::child::Started;
@@ -85,8 +85,7 @@ fn a_missing_interpreter_is_reported() {
         // The file is a copy of a dynamic program that names a missing loader. Only exec looks up
         // the loader of an ELF file.
         let mut program = fs::read("/bin/true").expect("it exists");
-        let loader = b"/lib64/ld-linux-x86-64.so.2";
-        let Some(at) = program.windows(loader.len()).position(|part| part == loader) else {
+        let Some(at) = program.windows(LOADER.len()).position(|part| part == LOADER.as_bytes()) else {
             return spawnfd_tests::skip("no dynamic glibc program");
         };
         program[at + 1] = b'x';

@@ -416,7 +416,7 @@ fn sigsys_while_the_filter_is_added_is_an_error_of_stage_filter() {
             for start in STARTS {
                 let mut command = Command::new("/bin/true");
                 command.stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null);
-                command.no_new_privs().seccomp(killing(libc::SYS_mkdir));
+                command.no_new_privs().seccomp(killing(libc::SYS_mkdirat));
                 let error = start(&mut command).expect_err("killed");
                 assert_eq!((error.stage(), error.errno()), (Stage::Filter, Errno::ECANCELED), "{error}");
             }

@@ -243,7 +243,7 @@ fn a_start_goes_cold_with_an_equal_number_of_other_filters() {
                 let _ = ended.recv();
             });
             let warm = receive.recv().expect("a message");
-            deny("mkdir", spawnfd_tests::Errno::EDOM).expect("confined");
+            deny(spawnfd_tests::confine::MKDIR, spawnfd_tests::Errno::EDOM).expect("confined");
             assert_goes_cold(&warm, "seccomp");
             let mut command = Command::new("/bin/mkdir");
             assert_ne!(code(command.warm(&warm).arg(&path).stderr(Stdio::Null).spawn()), Ok(0));

@@ -53,7 +53,7 @@ fn the_childs_code_cannot_panic() {
                     // test leaves them out.
                     of_child = parts.iter().any(|part| function.contains(part)) && !function.contains("drop_in_place");
                     seen += usize::from(of_child);
-                } else if line.contains("R_X86_64") && of_child {
+                } else if of_child && ["R_X86_64", "R_AARCH64"].iter().any(|kind| line.contains(kind)) {
                     let target = line.rsplit('\t').next().unwrap_or(line);
                     if BAD.iter().any(|bad| target.contains(bad)) && !target.contains("panic_cannot_unwind") {
                         found.push(format!("{function}: {target}"));
