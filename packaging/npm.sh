@@ -67,8 +67,9 @@ native() { # target in Node's words, target of Rust, version of glibc, options o
 }
 
 built=
-# CC compiles the C code that the addon embeds, because the tests cover what the compiler of this machine builds.
-export CC_x86_64_unknown_linux_gnu="${CC:-cc}"
+scripts/setup-aarch64.sh
+# CC compiles the C code that the addon embeds, because the tests cover what the compilers of Debian build.
+export CC_x86_64_unknown_linux_gnu="${CC:-cc}" CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
 native linux-x64-gnu x86_64-unknown-linux-gnu .2.28 "" "Linux on x86-64 with glibc 2.28 or later"
 native linux-arm64-gnu aarch64-unknown-linux-gnu .2.28 "" "Linux on arm64 with glibc 2.28 or later"
 # rustc links musl into the addon, and makes no shared library, unless this option says that Node has musl.

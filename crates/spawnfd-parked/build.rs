@@ -16,17 +16,20 @@ fn main() {
         println!("cargo::rerun-if-changed={folder}");
     }
     let target = |part: &str| env::var(format!("CARGO_CFG_TARGET_{part}")).expect("cargo sets it");
-    if (target("ARCH").as_str(), target("ENV").as_str()) != ("x86_64", "gnu") {
-        // The code is for x86_64 and glibc only. `HAS_IMAGES` of the crate is false if the images are empty.
-        for name in [OBJECT, OBJECT_WITH_THREADS, ZYGOTE] {
-            fs::write(image(name), "").expect("OUT_DIR is writable");
-        }
+    // An image that this target cannot have stays empty.
+    for name in [OBJECT, OBJECT_WITH_THREADS, ZYGOTE] {
+        fs::write(image(name), "").expect("OUT_DIR is writable");
+    }
+    let architecture = target("ARCH");
+    if target("ENV") != "gnu" || !["x86_64", "aarch64"].contains(&architecture.as_str()) {
         return;
     }
     object(OBJECT, &["common", "python", "node", "entry"]);
     // The object with node-threads replaces some functions of libc, so only Node.js gets it.
-    object(OBJECT_WITH_THREADS, &["common", "python", "node", "node-threads", "entry"]);
-    zygote();
+    if architecture == "x86_64" {
+        object(OBJECT_WITH_THREADS, &["common", "python", "node", "node-threads", "entry"]);
+    }
+    zygote(&architecture);
 }
 
 fn object(name: &str, folders: &[&str]) {
@@ -49,13 +52,17 @@ fn object(name: &str, folders: &[&str]) {
 }
 
 /// Links the zygote without libc, whose start-up would cost more than the zygote's own work.
-fn zygote() {
+fn zygote(architecture: &str) {
     let mut command = compiler(cc::Build::new().pic(false));
     command.args(["-static", "-nostdlib", "-no-pie", "-ffreestanding", "-fno-builtin", "-fno-stack-protector"]);
     command.args(["-fno-asynchronous-unwind-tables", "-U_FORTIFY_SOURCE", "-Wl,-z,noexecstack,-z,noseparate-code"]);
+    if architecture == "aarch64" {
+        // The functions that choose among atomic instructions call getauxval(3).
+        command.arg("-mno-outline-atomics");
+    }
     command.args(["-Icommon", "-Izygote"]);
     command.args(["authority.c", "connection.c", "request.c", "steps.c"].map(|file| Path::new("common").join(file)));
-    command.args(["zygote.c", "libc.c", "x86_64.c"].map(|file| Path::new("zygote").join(file)));
+    command.args(["zygote.c", "libc.c", &format!("{architecture}.c")].map(|file| Path::new("zygote").join(file)));
     build(command, ZYGOTE);
 }
 

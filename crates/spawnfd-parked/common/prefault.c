@@ -24,8 +24,10 @@ enum { MAX_TEXT = 4 << 20, MAX_DATA = 256 << 10, HEAP = 96 << 10 };
 
 static void populate(uintptr_t start, uintptr_t end, int advice)
 {
-	start &= ~(uintptr_t)4095;
-	end = (end + 4095) & ~(uintptr_t)4095;
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+
+	start &= ~(page - 1);
+	end = (end + page - 1) & ~(page - 1);
 	if (start < end && end - start <= (advice == MADV_POPULATE_READ ? MAX_TEXT : MAX_DATA))
 		madvise((void *)start, end - start, advice);
 }

@@ -197,13 +197,9 @@ static _Unwind_Reason_Code find_caller(struct _Unwind_Context *context, void *in
 	search->found = (struct caller){
 		.return_address = address,
 		.stack = symbols.stack(context),
-		.rbx = symbols.value(context, 3),
-		.rbp = symbols.value(context, 6),
-		.r12 = symbols.value(context, 12),
-		.r13 = symbols.value(context, 13),
-		.r14 = symbols.value(context, 14),
-		.r15 = symbols.value(context, 15),
 	};
+	for (int i = 0; i < spawnfd_preserved_count; i++)
+		search->found.preserved[i] = symbols.value(context, spawnfd_preserved[i]);
 	return _URC_END_OF_STACK;
 }
 

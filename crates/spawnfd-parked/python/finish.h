@@ -28,9 +28,15 @@ bool spawnfd_is_harmless(const char *module);
 /* Whether no object has a visible destruction, except the standard streams, which are flushed. */
 bool spawnfd_objects_can_be_skipped(void);
 
+/* The registers that a function must preserve: their DWARF numbers, in the order of `preserved` of
+ * struct caller. */
+enum { MAX_PRESERVED = 19 };
+extern const int spawnfd_preserved[];
+extern const int spawnfd_preserved_count;
+
 /* The registers of a calling function, as the unwinder finds them. */
 struct caller {
-	unsigned long return_address, stack, rbx, rbp, r12, r13, r14, r15;
+	unsigned long return_address, stack, preserved[MAX_PRESERVED];
 };
 
 /* Makes the function `caller` continue as if its call had returned 0. Drops all frames of deeper

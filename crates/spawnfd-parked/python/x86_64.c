@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The code that depends on the architecture (psABI, 3.2.1). Another architecture needs one more
- * file like this. */
+/* The code that depends on the architecture, for x86_64 (psABI, 3.2.1). */
 #include "finish.h"
 
 #ifdef __x86_64__
+
+/* rbx, rbp, r12 to r15. */
+const int spawnfd_preserved[] = {3, 6, 12, 13, 14, 15};
+const int spawnfd_preserved_count = sizeof(spawnfd_preserved) / sizeof(*spawnfd_preserved);
 
 __asm__(".pushsection .text\n"
 	".hidden spawnfd_return_to\n"

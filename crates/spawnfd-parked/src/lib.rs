@@ -17,6 +17,9 @@ pub mod protocol;
 /// Whether there are images for the target of this build. Without them no program can park.
 pub const HAS_IMAGES: bool = !OBJECT.is_empty();
 
+/// Whether Node.js can park after its initialisation.
+pub const HAS_NODE: bool = !OBJECT_WITH_THREADS.is_empty();
+
 /// The shared object that LD_PRELOAD loads into a program to park it.
 pub static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-parked.so"));
 

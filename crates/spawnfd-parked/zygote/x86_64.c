@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The code that depends on the architecture: the entry point and the system call (psABI, A.2.1).
- * Another architecture needs one more file like this. */
+/* The code that depends on the architecture, for x86_64: the entry point and the system call
+ * (psABI, A.2.1). */
 #include "zygote.h"
 
 #ifdef __x86_64__

@@ -57,8 +57,10 @@ mod remedy {
 
 cold_reasons! {
     "Warm starts are turned off.", "Unset SPAWNFD_WARM, and do not call turn_off()." => [Off = "off"];
-    "This build of the library cannot park programs: only builds for x86_64 with glibc can.",
-    "Use a build for x86_64 with glibc, or accept cold starts." => [Platform = "needs x86_64 with glibc"];
+    "This build of the library cannot park programs: only builds for glibc can.",
+    "Use a build for glibc, or accept cold starts." => [Platform = "needs glibc"];
+    "Node.js can park after its initialisation only on x86_64.",
+    "Start Node.js cold, or park it at main()." => [NodeProcessor = "Node.js needs x86_64"];
     "The Warm is closed.", "Use a new Warm." => [Closed = "closed"];
     "The Warm has no such program, or has it by another path.",
     "Call add() with the path that the start uses, or set keep." => [NotAdded = "not added"];

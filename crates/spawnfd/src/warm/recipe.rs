@@ -96,6 +96,9 @@ pub(super) fn can_park(recipe: &Recipe) -> Result<(), ColdReason> {
     if !spawnfd_parked::HAS_IMAGES {
         return Err(ColdReason::Platform);
     }
+    if recipe.kind == Kind::Node && !spawnfd_parked::HAS_NODE {
+        return Err(ColdReason::NodeProcessor);
+    }
     if recipe.executes {
         return Ok(());
     }
