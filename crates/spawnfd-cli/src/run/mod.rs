@@ -95,7 +95,7 @@ Environment: the inheritance flags (--env-clear, --env-only, --env-deny) apply f
 Replacement of posix_spawn: --posix-spawn adds libspawnfd-spawn.so to the end of LD_PRELOAD in the program's \
 environment, after all other changes of the environment. The environment variable SPAWNFD_POSIX_SPAWN names the \
 library. Without it, this command searches its own directory DIR, DIR/../lib, DIR/../lib/TRIPLET, /usr/local/lib, \
-/usr/lib and /usr/lib/TRIPLET, where TRIPLET is x86_64-linux-gnu on x86_64. The library requires x86_64 and glibc \
+/usr/lib and /usr/lib/TRIPLET, where TRIPLET is x86_64-linux-gnu or aarch64-linux-gnu. The library requires glibc \
 2.28 or later. It has no effect in static programs, nor in set-user-ID programs that other users own: 'spawnfd \
 doctor PROGRAM' reports whether it has an effect. Programs of musl are not supported, and a program that is linked \
 with libasan aborts unless ASAN_OPTIONS contains verify_asan_link_order=0. With --chroot, the library needs the same \

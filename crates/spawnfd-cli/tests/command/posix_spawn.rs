@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `spawnfd run --posix-spawn`, and `spawnfd doctor PROGRAM`, which reports whether the flag has an effect.
 
+use std::env::consts::ARCH;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -178,10 +179,10 @@ fn json(program: &Path) -> Value {
 
 /// Returns this test's own file, which imports posix_spawnp. Skips the test if the preload does not support the file.
 fn own_file() -> Option<PathBuf> {
-    if cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
+    if cfg!(target_env = "gnu") {
         return std::env::current_exe().ok();
     }
-    skip("this test is not a program for x86_64 and glibc");
+    skip("this test is not a program for glibc");
     None
 }
 
@@ -226,11 +227,14 @@ fn obstacles_are_reported() {
             fs::write(&copy, bytes).unwrap();
             (lines(&copy), json(&copy)["replaced"].as_bool().unwrap())
         };
-        let (found, replaced) = changed(&|file| file[18] = 183);
-        assert_eq!((found[0].as_str(), replaced), ("not for x86_64, but the preload is built for x86_64", false));
-        let loader = "/lib64/ld-linux-x86-64.so.2";
-        let (found, replaced) = changed(&|file| replace(file, loader, "/lib/ld-musl-x86_64.so.1"));
-        assert!(found[0].starts_with("linked with musl (/lib/ld-musl-x86_64.so.1)") && !replaced, "{found:?}");
+        // EM_RISCV, in the field `e_machine`.
+        let (found, replaced) = changed(&|file| file[18] = 243);
+        let other = format!("not for {ARCH}, but the preload is built for {ARCH}");
+        assert_eq!((found[0].as_str(), replaced), (other.as_str(), false));
+        let loader = if ARCH == "aarch64" { "/lib/ld-linux-aarch64.so.1" } else { "/lib64/ld-linux-x86-64.so.2" };
+        let musl = format!("/lib/ld-musl-{ARCH}.so.1");
+        let (found, replaced) = changed(&|file| replace(file, loader, &musl));
+        assert!(found[0].starts_with(&format!("linked with musl ({musl})")) && !replaced, "{found:?}");
         let (found, replaced) = changed(&|file| {
             // Removes PT_DYNAMIC (2) and PT_INTERP (3) from the program headers, which follow the header.
             let entries = file[64..].chunks_exact_mut(56).take(8);

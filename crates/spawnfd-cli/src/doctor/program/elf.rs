@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use object::elf::{
-    DF_1_PIE, DT_FLAGS_1, DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_STRSZ, DT_STRTAB, DT_SYMTAB, EM_X86_64,
-    FileHeader64, PT_DYNAMIC, PT_INTERP, PT_LOAD, SHT_DYNSYM, Sym64,
+    DF_1_PIE, DT_FLAGS_1, DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_STRSZ, DT_STRTAB, DT_SYMTAB, EM_AARCH64,
+    EM_X86_64, FileHeader64, Machine, PT_DYNAMIC, PT_INTERP, PT_LOAD, SHT_DYNSYM, Sym64,
 };
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{LittleEndian as Little, ReadCache, ReadRef};
@@ -22,11 +22,14 @@ pub const OTHERS: [&str; 7] = ["fork", "_Fork", "vfork", "clone", "clone3", "sys
 /// The function that loads libraries at run time.
 pub const DLOPEN: &str = "dlopen";
 
+/// The processor for which this program is built, in ELF headers.
+const MACHINE: Machine = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
+
 /// The parts of an ELF file that decide whether a preload has an effect.
 #[derive(Debug, Default)]
 pub struct Elf {
-    /// Whether the file is for x86_64. The other fields are empty if it is not.
-    pub is_x86_64: bool,
+    /// Whether the file is for this processor. The other fields are empty if it is not.
+    pub is_for_this_machine: bool,
     /// The path of the dynamic loader (PT_INTERP). Libraries and static programs have none.
     pub loader: Option<PathBuf>,
     pub is_static: bool,
@@ -48,12 +51,12 @@ impl Elf {
     pub fn read(file: &File) -> Option<Elf> {
         let data = &ReadCache::new(file);
         let header = data.read_at::<Header>(0).ok()?;
-        if !header.is_class_64() || !header.is_little_endian() || header.e_machine(Little) != EM_X86_64 {
+        if !header.is_class_64() || !header.is_little_endian() || header.e_machine(Little) != MACHINE {
             return Some(Elf::default());
         }
         let segments = header.program_headers(Little, data).ok()?;
         let segment = |kind| segments.iter().find(|segment| segment.p_type(Little) == kind);
-        let mut elf = Elf { is_x86_64: true, ..Elf::default() };
+        let mut elf = Elf { is_for_this_machine: true, ..Elf::default() };
         if let Some(interpreter) = segment(PT_INTERP) {
             elf.loader = Some(OsStr::from_bytes(interpreter.interpreter(Little, data).ok()??).into());
         }

@@ -11,11 +11,14 @@ use super::elf::{Elf, string};
 
 const LIBC: &str = "libc.so.6";
 /// The libraries of glibc. Their own calls do not reach a preload.
-const GLIBC: [&str; 7] =
-    [LIBC, "ld-linux-x86-64.so.2", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6", "libutil.so.1"];
+const GLIBC: [&str; 7] = [LIBC, LOADER, "libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6", "libutil.so.1"];
+const LOADER: &str = if cfg!(target_arch = "aarch64") { "ld-linux-aarch64.so.1" } else { "ld-linux-x86-64.so.2" };
 const CACHE: &str = "/etc/ld.so.cache";
-const DEFAULTS: [&str; 6] =
-    ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
+const DEFAULTS: [&str; 6] = if cfg!(target_arch = "aarch64") {
+    ["/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"]
+} else {
+    ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"]
+};
 
 /// Libraries that load another one from their own directory, by dlopen. Java starts programs in libjava.so.
 const LOADS: [(&str, &str); 1] = [("libjli.so", "libjava.so")];
@@ -88,7 +91,7 @@ impl Libraries {
 
 /// Reads a library. Like the loader, skips a file for another machine.
 fn open(path: PathBuf) -> Option<(PathBuf, Elf)> {
-    let elf = Elf::read(&File::open(&path).ok()?).filter(|elf| elf.is_x86_64)?;
+    let elf = Elf::read(&File::open(&path).ok()?).filter(|elf| elf.is_for_this_machine)?;
     // A path through $ORIGIN often contains `..`.
     Some((path.parent()?.canonicalize().ok()?.join(path.file_name()?), elf))
 }

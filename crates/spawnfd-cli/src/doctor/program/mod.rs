@@ -6,6 +6,7 @@ mod libraries;
 mod script;
 mod text;
 
+use std::env::consts::ARCH;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
@@ -177,8 +178,8 @@ fn program(path: &Path, file: &File, metadata: &Metadata, elf: Elf) -> Program {
 
 /// Returns the reason why the loader cannot load the preload.
 fn obstacle(elf: &Elf, privileges: Option<&str>, libraries: &Libraries) -> Option<String> {
-    if !elf.is_x86_64 {
-        return Some("not for x86_64, but the preload is built for x86_64".to_owned());
+    if !elf.is_for_this_machine {
+        return Some(format!("not for {ARCH}, but the preload is built for {ARCH}"));
     }
     if elf.is_static {
         return Some("statically linked, so no preload reaches it".to_owned());
