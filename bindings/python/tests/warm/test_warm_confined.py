@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 import warm_cases
+from call_numbers import NUMBERS
 from patience import TIMEOUT_S
 from spawnfd.actions import Action, Descriptor, Landlock, NoNewPrivs, Open, Seccomp, Setsid
 from warm_cases import BY_ID, CASES, no_mkdir, ruleset_against_mkdir
@@ -167,7 +168,7 @@ def test_files_are_opened_before_the_confinement(mode: Mode, tmp_path: Path) -> 
 @pytest.mark.parametrize("call", ["close", "rt_sigprocmask", "prctl", "recvmsg", "openat"])
 def test_filters_that_prevent_parking(call: str, mode: Mode, tmp_path: Path) -> None:
     """The filter refuses a call that parking needs. The start is cold, with the same outcome."""
-    filter = warm_cases.refusal(warm_cases.NUMBERS[call])
+    filter = warm_cases.refusal(NUMBERS[call])
     argv = ["/bin/true"]
     with Warm(mode=mode) as warm:
         warm.add("/bin/true", seccomp=filter, no_new_privs=True)

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
+from call_numbers import numbers
 from conftest import running
 from patience import TIMEOUT_S, eventually, in_background
 from spawnfd.actions import NoNewPrivs, Open, Seccomp
@@ -40,8 +41,9 @@ from warm_support import (
 
 WORDS = ["sh", "-c", "echo $0; exit 7", "word"]
 FORKING: tuple[Way, ...] = ("fork", "zygote")
-# System call numbers of x86_64.
-SYS_MMAP, SYS_CLONE, SYS_PRCTL, SYS_DUP3, SYS_SETGROUPS = 9, 56, 157, 292, 116
+SYS_MMAP, SYS_CLONE, SYS_PRCTL, SYS_DUP3, SYS_SETGROUPS = numbers(
+    "mmap", "clone", "prctl", "dup3", "setgroups"
+)
 KILLED = ("cold: died", "cold: empty")
 # A start that was too slow did not reach the step that fails. The test tries it again.
 SLOW = "cold: slow"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import spawnfd as sf
+from call_numbers import numbers
 from spawnfd.actions import (
     Action,
     Affinity,
@@ -39,8 +40,7 @@ from warm_support import (
     script_words,
 )
 
-# System call numbers of x86_64.
-SYS_FCHDIR, SYS_UMASK = 81, 95
+SYS_FCHDIR, SYS_UMASK = numbers("fchdir", "umask")
 
 
 Opened = list[int]

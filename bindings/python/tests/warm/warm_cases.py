@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any
 
 import spawnfd as sf
+from call_numbers import numbers
 from patience import TIMEOUT_S
 from warm_lines import ENVIRONMENT
 from warm_support import FILL_S, Way, add, new_warm
@@ -43,16 +44,21 @@ id; env; ionice; mkdir made && rmdir made""",
 CURL = ("curl", "--version")
 
 libc = ctypes.CDLL(None, use_errno=True)
-# From <sys/prctl.h>, <linux/landlock.h>, <linux/capability.h>, <sched.h>; numbers of x86_64.
+# From <sys/prctl.h>, <linux/landlock.h>, <linux/capability.h>, <sched.h>.
 PR_SET_TIMERSLACK, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_SET_SECUREBITS = (
     *(29, 24, 38, 22, 28),
 )
-SYS_PERSONALITY, SYS_CAPSET, SYS_SETRESUID, SYS_SETGROUPS, SYS_UNSHARE = 135, 126, 117, 116, 272
-SYS_SETRESGID, SYS_SET_MEMPOLICY, SYS_MOUNT = 119, 238, 165
-SYS_KEYCTL, SYS_IOPRIO_SET, SYS_MKDIR, SYS_MKDIRAT = 250, 251, 83, 258
-SYS_MKNOD, SYS_MKNODAT = 133, 259
-SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
-NUMBERS = {"close": 3, "rt_sigprocmask": 14, "recvmsg": 47, "prctl": 157, "openat": 257}
+SYS_PERSONALITY, SYS_CAPSET, SYS_SETRESUID, SYS_SETGROUPS, SYS_UNSHARE = numbers(
+    "personality", "capset", "setresuid", "setgroups", "unshare"
+)
+SYS_SETRESGID, SYS_SET_MEMPOLICY, SYS_MOUNT = numbers("setresgid", "set_mempolicy", "mount")
+SYS_KEYCTL, SYS_IOPRIO_SET, SYS_MKDIR, SYS_MKDIRAT = numbers(
+    "keyctl", "ioprio_set", "mkdir", "mkdirat"
+)
+SYS_MKNOD, SYS_MKNODAT = numbers("mknod", "mknodat")
+SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF = numbers(
+    "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"
+)
 ADDR_NO_RANDOMIZE, KEYCTL_JOIN_SESSION_KEYRING, CAP_NET_RAW = 0x0040000, 1, 13
 CLONE_NEWUTS, CLONE_NEWTIME, CLONE_NEWNET = 0x04000000, 0x00000080, 0x40000000
 CLONE_FS, CLONE_NEWNS = 0x00000200, 0x00020000
