@@ -25,8 +25,8 @@ KERNEL_SUITES := spawn=kernel:: spawn=validation:: spawn=errors:: spawn=stale:: 
 CGROUP_SUITES := job=limits:: job=jobs::a_run_in_a_cgroup spawn=blocking::terminals_and_cgroups job=a_fork_bomb_reaches_the_pids_limit_in_a_cgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python node demo test test-all test-rust test-docker test-examples test-python test-node test-parked build-tests test-guest test-kernel test-kernel-series test-kernel-library kernel-shell soak lint format \
-        capi install packages test-packages test-bare docs bench-launch bench-snapshot bench-agent bench-job bench-node bench-warm bench-kernel bench-posix bench-package bench-compare clean
+.PHONY: help setup python node demo test test-all test-rust test-docker test-examples test-python test-node test-parked build-tests test-guest test-aarch64 test-kernel test-kernel-series test-kernel-library kernel-shell soak lint format \
+        capi install packages test-packages test-bare docs bench-launch bench-snapshot bench-agent bench-job bench-node bench-warm bench-kernel bench-count bench-posix bench-package bench-compare clean
 
 help: ## List the tasks.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -103,7 +103,7 @@ test: setup ## Run the tests, 7 to 15 minutes after the build; ends with what wa
 	$(PYTHON) tests/run.py test
 
 test-all: setup ## Every test through every launcher and confinement, all rounds, all interpreters: more than an hour.
-	SPAWNFD_BASHES=$$(scripts/setup-bash.sh $(CACHE)) $(PYTHON) tests/run.py all
+	CACHE=$(CACHE) SPAWNFD_BASHES=$$(scripts/setup-bash.sh $(CACHE)) $(PYTHON) tests/run.py all
 
 test-rust: setup ## One part of `make test`; the others are test-docker, test-examples, test-python, test-node and test-parked.
 test-docker test-examples test-python test-node test-parked: setup
@@ -114,6 +114,11 @@ test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controll
 	@mkdir -p build && rm -f $(SKIPS)
 	scripts/setup-guest.sh
 	SPAWNFD_SKIPS=$(SKIPS) tests/run-guest.sh $(CACHE)/kernel $(GUESTS)
+	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
+
+test-aarch64: setup ## Suites on an emulated arm64 machine in QEMU, with pages of 4 and of 16 KiB (as root).
+	@mkdir -p build && rm -f $(SKIPS)
+	CACHE=$(CACHE) SPAWNFD_SKIPS=$(SKIPS) tests/run-aarch64.sh
 	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
 
 test-kernel: test-kernel-series test-kernel-library ## The kernel series: its selftests, and the library's suites under it, in QEMU.
@@ -180,6 +185,9 @@ bench-warm: python ## Programs parked ahead: time of one call, calls per second,
 bench-kernel: setup ## Starts under the series' kernel, counted in instructions, in QEMU; build/bench/kernel.json.
 	scripts/setup-guest.sh
 	$(PY) bench/kernel/run.py --cache $(CACHE)/kernel
+
+bench-count: setup ## Instructions of a start on x86_64 and aarch64, counted in QEMU (as root); build/bench/count.json.
+	$(PY) bench/count/run.py --cache $(CACHE)
 
 bench-posix: capi ## posix_spawn of glibc 2.36 and 2.41 against ours, linked and preloaded; build/bench/posix.json.
 	$(PY) bench/posix/run.py --libraries build/capi --cache $(CACHE)/glibc

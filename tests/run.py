@@ -118,6 +118,7 @@ SUITES = {
         f"{PYTEST} tests/warm",
         60 * MINUTE,
     ),
+    "aarch64": Suite("Suites on aarch64, in QEMU", "tests/run-aarch64.sh", 120 * MINUTE),
 }
 # The longest first.
 TEST = [
@@ -143,6 +144,7 @@ ALL = [
     "benches",
     "examples",
     "parked-all",
+    "aarch64",
 ]
 
 
@@ -346,7 +348,7 @@ def main(names: list[str]) -> int:
     if is_full:
         os.environ.update(SPAWNFD_FULL="1", SPAWNFD_AS_IS="1")
     if os.geteuid() != 0:
-        chosen = [name for name in chosen if name != "user-all"]
+        chosen = [name for name in chosen if name not in ("user-all", "aarch64")]
     become_subreaper()
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
