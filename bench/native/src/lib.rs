@@ -4,6 +4,7 @@
 
 pub mod captured;
 pub mod clock;
+pub mod counted;
 pub mod docker;
 pub mod methods;
 pub mod programs;

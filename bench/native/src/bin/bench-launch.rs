@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use spawnfd_bench::worker::protocol::BusyPolicy;
-use spawnfd_bench::{Result, captured, programs, snapshot, worker};
+use spawnfd_bench::{Result, captured, counted, programs, snapshot, worker};
 
 /// Measures launches and snapshots. The benchmarks in Python start this program: see bench/native/README.md.
 #[derive(Debug, Parser)]
@@ -32,6 +32,9 @@ struct Order {
     /// Write the benchmark's own programs to this directory and exit.
     #[arg(long, value_name = "DIRECTORY")]
     install: Option<PathBuf>,
+    /// Count instructions in an emulated machine, with the programs in this directory.
+    #[arg(long, value_name = "DIRECTORY")]
+    counted: Option<PathBuf>,
     /// Run this many busy threads. A worker starts this program with this flag for the control measurement.
     #[arg(long)]
     busy: Option<usize>,
@@ -47,6 +50,8 @@ fn main() -> Result<()> {
         snapshot::run(spec)
     } else if let Some(directory) = &order.install {
         programs::install_into(directory)
+    } else if let Some(directory) = &order.counted {
+        counted::run(directory)
     } else {
         let policy = if busy_idle { BusyPolicy::Idle } else { BusyPolicy::Other };
         worker::busy::run(order.busy.unwrap_or_default(), policy)

@@ -5,7 +5,7 @@
 //! ends.
 
 pub mod busy;
-mod measure;
+pub(crate) mod measure;
 mod parallel;
 mod parent;
 mod pinned;
