@@ -27,8 +27,8 @@
 //!
 //! # Platforms
 //!
-//! Linux 5.10 or later on x86_64, as root or not, also under Docker's default seccomp profile. [`support`] reports which
-//! kernel features the library uses. If a feature is missing or refused, the library uses a slower one.
+//! Linux 5.10 or later on x86_64 or aarch64, as root or not, also under Docker's default seccomp profile. [`support`]
+//! reports which kernel features the library uses. If a feature is missing or refused, the library uses a slower one.
 //!
 //! # Features
 //!
