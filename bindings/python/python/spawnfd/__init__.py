@@ -28,30 +28,19 @@ Exit codes, timeouts and truncated output are results, not exceptions. A call ra
 argument. `Result.check()` raises ExitError for a result that is not ok.
 """
 
-import sys
 from typing import TYPE_CHECKING, Any
 
-try:
-    # A free-threaded CPython 3.13 or 3.14 loads the native part, but cannot run it.
-    if "t" in getattr(sys, "abiflags", ""):
-        raise ImportError("free-threaded CPython")
-    from spawnfd._spawnfd import (
-        Chunk,
-        Env,
-        Event,
-        Limiter,
-        Result,
-        Sandbox,
-        Snapshot,
-        __version__,
-    )
-except ImportError as _error:
-    from spawnfd._platform import explain_import_error
-
-    raise explain_import_error(_error) from None
+# Chooses the engine, so it comes before all other modules.
+from spawnfd._select import PORTABLE as portable  # isort: skip
 
 from spawnfd._child import Child, spawn
-from spawnfd._errors import ExitError, SpawnError, StaleTemplate
+from spawnfd._errors import (
+    ExitError,
+    PortableWarning,
+    SpawnError,
+    StaleTemplate,
+    Unsupported,
+)
 from spawnfd._job import Job, SyncJob
 from spawnfd._options import Environment
 from spawnfd._run import run, run_async
@@ -65,6 +54,16 @@ from spawnfd._signatures import (
     StartOptions,
 )
 from spawnfd._snapshot import SnapshotCache, SnapshotStats, snapshot
+from spawnfd._spawnfd import (
+    Chunk,
+    Env,
+    Event,
+    Limiter,
+    Result,
+    Sandbox,
+    Snapshot,
+    __version__,
+)
 from spawnfd._start import start, start_sync
 from spawnfd._template import CacheStats, Template, TemplateCache
 from spawnfd._types import (
@@ -104,6 +103,7 @@ __all__ = [
     "Omitted",
     "OutputMatch",
     "OutputPiece",
+    "PortableWarning",
     "Result",
     "RunOptions",
     "Sandbox",
@@ -124,6 +124,7 @@ __all__ = [
     "SyncSession",
     "Template",
     "TemplateCache",
+    "Unsupported",
     "Warm",
     "WarmExplanation",
     "WarmStats",
@@ -131,6 +132,7 @@ __all__ = [
     "actions",
     "asyncio",
     "install",
+    "portable",
     "run",
     "run_async",
     "sh",

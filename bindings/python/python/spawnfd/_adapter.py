@@ -16,9 +16,18 @@ from spawnfd import _spawnfd
 # to 100 us.
 STARTS_PER_ITERATION = 4
 
+
+
+def _count_processors() -> int:
+    """Returns how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 # While this many programs are recent, further starts wait: more programs would only compete for
 # processors with each other and with the loop.
-MAX_RECENT = 4 * len(os.sched_getaffinity(0))
+MAX_RECENT = 4 * _count_processors()
 
 # A program is recent for this many seconds after its start. This time limit avoids a deadlock: a
 # recent program may wait for a program that the gate has not admitted yet.

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal as signals
 import time
@@ -116,6 +115,7 @@ class Child(NotPickled):
     async def wait_async(self, timeout: float | None = None) -> int | None:
         """The awaitable form of wait()."""
         import asyncio
+        import fcntl
 
         end = deadline(timeout)
         code = self._core.poll()

@@ -6,7 +6,10 @@ from __future__ import annotations
 import errno as numbers
 import os
 
-from spawnfd._spawnfd import Result
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spawnfd._spawnfd import Result
 
 # errno.errorcode has one name per number. For two numbers the man pages use the other name.
 _NAMES = {**numbers.errorcode, numbers.EOPNOTSUPP: "EOPNOTSUPP", numbers.EDEADLK: "EDEADLK"}
@@ -61,6 +64,33 @@ class StaleTemplate(SpawnError):
 
     Create a new template.
     """
+
+
+class Unsupported(SpawnError):
+    """The portable engine does not provide a function, a class, or the value of an option.
+
+    See spawnfd.portable. The errno is EOPNOTSUPP.
+
+    Attributes:
+        what: The name of the missing function, class or option.
+        why: The reason.
+    """
+
+    def __init__(self, what: str, why: str) -> None:
+        message = f"{what}: not available in portable mode: {why}"
+        super().__init__(numbers.EOPNOTSUPP, message)
+        self.what, self.why = what, why
+        self.stage, self.message = "validate", message
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[type[Unsupported], tuple[str, str]]:
+        return type(self), (self.what, self.why)
+
+
+class PortableWarning(UserWarning):
+    """The package runs without its native part, which is for development; see spawnfd.portable."""
 
 
 class ExitError(Exception):

@@ -12,7 +12,8 @@ from spawnfd._options import like
 from spawnfd._spawnfd import Result
 from spawnfd._types import Args
 
-os.register_at_fork(before=_spawnfd.end_idle_threads)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_spawnfd.end_idle_threads)
 
 
 @like(_signatures.run)
