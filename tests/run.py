@@ -78,6 +78,12 @@ SUITES = {
         10 * MINUTE,
     ),
     "python": Suite("Python package", PYTEST, 15 * MINUTE, "bindings/python"),
+    "python-portable": Suite(
+        "Python package, portable engine",
+        f"env SPAWNFD_PORTABLE=1 {PYTEST}",
+        5 * MINUTE,
+        "bindings/python",
+    ),
     "node": Suite("Node package", NODE, 5 * MINUTE, "bindings/node"),
     "python-docker": Suite(
         "Python package, under Docker's profile",
@@ -128,6 +134,7 @@ TEST = [
     "parked",
     "benches",
     "node",
+    "python-portable",
     "python-docker",
     "examples",
     "rust-plain",
@@ -140,6 +147,7 @@ ALL = [
     "user-all",
     "python-all",
     "node-all",
+    "python-portable",
     "python-docker",
     "benches",
     "examples",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import portable_exclusions
 import pytest
 import spawnfd as sf
 import trio
@@ -130,10 +131,11 @@ def warmed_up() -> Iterator[None]:
         for run in [pool.submit(sf.run, ["/bin/sleep", "0.05"]) for _ in range(48)]:
             run.result()
     # A thread that starts programs warm keeps descriptors for its comparisons.
-    with sf.Warm() as warm:
-        warm.add("/bin/true")
-        warm.fill()
-        warm.run(["/bin/true"])
+    if not sf.portable:
+        with sf.Warm() as warm:
+            warm.add("/bin/true")
+            warm.fill()
+            warm.run(["/bin/true"])
     # The guard of process trees keeps a table and a pidfd open.
     _spawnfd.end_idle_threads()
     while children():
@@ -151,7 +153,8 @@ def nothing_left(warmed_up: None) -> Iterator[None]:
     """Fails the test if descriptors or children differ afterwards."""
 
     def now() -> tuple[dict[int, str], int, set[int]]:
-        sf.TemplateCache.shared().clear()
+        if not sf.portable:
+            sf.TemplateCache.shared().clear()
         gc.collect()
         # Idle threads and the guard end by themselves within a second, and by this call at once.
         _spawnfd.end_idle_threads()
@@ -180,6 +183,27 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             skips.write(f"SKIP {report.nodeid} {reason}\n")
 
 
+# The portable engine warns once for each process, also for those that tests start.
+if sf.portable:
+    os.environ["SPAWNFD_PORTABLE_WARNING"] = "0"
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Ignores the files whose tests do not apply to the portable engine."""
+    if sf.portable and portable_exclusions.excludes_file(collection_path):
+        return True
+    return None
+
+
+def exclude_for_portable(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselects the tests that do not apply to the portable engine."""
+    if unused := portable_exclusions.unused([item.nodeid for item in items]):
+        raise pytest.UsageError(f"portable_exclusions.py: nothing matches {unused}")
+    excluded = [item for item in items if portable_exclusions.matching(item.nodeid)]
+    config.hook.pytest_deselected(items=excluded)
+    items[:] = [item for item in items if item not in excluded]
+
+
 # Set by `make test-all`: runs every value of every axis.
 FULL = bool(os.environ.get("SPAWNFD_FULL"))
 # Parameters whose value changes a test little: the kind of start, and the event loop.
@@ -192,6 +216,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     These are the tests marked `full`, and for each other test all but one value of each axis. A
     hash of the test's other parameters chooses the value, so each value runs in some tests.
     """
+    if sf.portable:
+        exclude_for_portable(config, items)
     if FULL or any("::" in argument for argument in config.args):
         return
     values: dict[str, set[str]] = {}

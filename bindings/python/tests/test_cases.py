@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import portable_exclusions
 import pytest
 import spawnfd as sf
 from conftest import RunLoop, is_alive, wait_until
@@ -23,6 +24,8 @@ from session_support import Awaitables, opener
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[3] / "tests" / "data" / "cases.json").read_text()
 )
+if sf.portable:
+    CASES = portable_exclusions.applying(CASES)
 
 OF_PROGRAMS = ["run", "run_async", "start", "start_sync"]
 OF_SESSIONS = [
@@ -37,7 +40,8 @@ def ways(case: dict[str, Any]) -> list[str]:
     """The functions that run a case; those of a session with the shell, and the form."""
     steps = case.get("steps", [case])
     of_programs = [] if "session" in case else OF_PROGRAMS
-    of_sessions = OF_SESSIONS if "session" in case or "command" in steps[0] else []
+    is_command = "session" in case or "command" in steps[0]
+    of_sessions = OF_SESSIONS if is_command and not sf.portable else []
     takes_writes = any("writes" in step for step in steps)
     return [way for way in of_programs + of_sessions if "start" in way or not takes_writes]
 

@@ -94,24 +94,29 @@ def test_to_dict_can_be_written_as_json(run: Run, tmp_path: Path) -> None:
     ]
 
 
+# The tier of a run by default.
+TREE = "group" if sf.portable else "guard"
+
+
 def repr_of(argv: list[str | bytes], **options: Any) -> str:
     return re.sub(r"wall=\d+\.\d{4} s", "wall=T s", repr(sf.run(argv, **options)))
 
 
 def test_repr_shows_command_end_and_sizes() -> None:
-    assert repr_of(["true"]) == "<Result ['true'] code=0 stop=exited tree=guard wall=T s>"
-    ended = "stop=exited tree=guard wall=T s"
+    assert repr_of(["true"]) == f"<Result ['true'] code=0 stop=exited tree={TREE} wall=T s>"
+    ended = f"stop=exited tree={TREE} wall=T s"
     assert repr_of(sf.sh("kill -9 $$")).endswith(f" signal=9 {ended}>")
     text = repr_of(sf.sh("echo; echo err >&2; exit 4"))
     assert text.endswith(f" code=4 {ended} stdout=1 byte stderr=4 bytes>")
-    text = repr_of(["seq", "100"], keep=(4, 4), marker=None, tree="guard")
+    text = repr_of(["seq", "100"], keep=(4, 4), marker=None, tree=TREE)
     assert text == (
-        "<Result ['seq', '100'] code=0 stop=exited tree=guard wall=T s omitted_bytes=284 "
+        f"<Result ['seq', '100'] code=0 stop=exited tree={TREE} wall=T s omitted_bytes=284 "
         "stdout=8 bytes>"
     )
 
 
 def test_repr_shortens_a_long_command() -> None:
     text = repr_of(["true", "x" * 1000])
-    command = text.removeprefix("<Result ").removesuffix(" code=0 stop=exited tree=guard wall=T s>")
+    ended = f" code=0 stop=exited tree={TREE} wall=T s>"
+    command = text.removeprefix("<Result ").removesuffix(ended)
     assert (len(command), command[:12], command[-5:]) == (80, "['true', 'xx", "x...]")

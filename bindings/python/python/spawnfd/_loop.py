@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import sys
 import threading
@@ -99,8 +100,16 @@ class _AsyncioAdapter(LoopAdapter):
         self.watched = True
         # The latest key at the last check.
         self._checked_key: int = 0
-        loop.add_reader(self.queue.fileno(), self.drain)
+        self._watch()
         self._start_check_timer()
+
+    def _watch(self) -> None:
+        try:
+            self.loop.add_reader(self.queue.fileno(), self.drain)
+        except NotImplementedError:
+            # The default loop of Windows, where only the portable engine runs.
+            wake = functools.partial(self.loop.call_soon_threadsafe, self.drain)
+            cast(Any, self.queue).wake_by(wake)
 
     def _start_check_timer(self) -> None:
         self._checked_key = self.last_key
@@ -132,7 +141,10 @@ class _AsyncioAdapter(LoopAdapter):
         """Stops watching the queue. The loop's next wait gets another adapter."""
         self.watched = False
         self._check_timer.cancel()
-        self.loop.remove_reader(self.queue.fileno())
+        try:
+            self.loop.remove_reader(self.queue.fileno())
+        except NotImplementedError:
+            cast(Any, self.queue).wake_by(None)
 
     def create_future(self) -> asyncio.Future[Any]:
         return self.loop.create_future()

@@ -39,8 +39,8 @@ def explain_import_error(error: ImportError) -> ImportError:
         return ImportError(sentence, name="spawnfd")
     if isinstance(error, ModuleNotFoundError) and error.name == "spawnfd._spawnfd":
         return ImportError(
-            "spawnfd's native part is missing: install the package with pip, "
-            "which builds or downloads it",
+            "spawnfd's native part is for another interpreter: install the package with pip, "
+            "which builds or downloads the right one",
             name="spawnfd",
         )
     return error

@@ -117,8 +117,8 @@ def seconds(value: Any, name: str) -> float | None:
         # An int that is too large for a float.
         number = -math.inf if value < 0 else math.inf
     if not number >= 0:
-        shown = int(number) if number.is_integer() else number
-        raise ValueError(f"{name} must be >= 0, got {shown}")
+        given = f"{number:g}".replace("nan", "NaN")
+        raise ValueError(f"{name} must be >= 0, got {given}")
     return None if number > 1e18 else number
 
 

@@ -57,7 +57,8 @@ class Process:
         try:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
         except ChildProcessError:
-            self.status_lost = True
+            # Another process may have this pid now, and may lead a group of its own.
+            self.status_lost = self._group_is_gone = True
             # Keeps Popen from waiting for a process that may have this pid now.
             self._popen.returncode = 0
             return True
@@ -96,6 +97,7 @@ class Process:
         if IS_WINDOWS:
             return self.signal(number)
         # The system does not reuse the number of a group that has a process.
+        self.poll()
         if self._group_is_gone:
             return True
         try:
@@ -124,7 +126,7 @@ class Process:
 
     def members(self) -> list[Member] | None:
         """Returns the processes of the group, except the program. None: the search failed."""
-        if IS_WINDOWS:
+        if IS_WINDOWS or self.status_lost:
             return None
         if not self.has_group():
             return []

@@ -103,7 +103,12 @@ class Command:
             return _directory_error(number, cwd)
         reason = os.strerror(number)
         message = f"cannot execute {path}: {reason}"
-        return _error(number, "exec", f"execve({_shown(path)})", message, self.name)
+        call = f"execve({_shown(path)})"
+        if number == errno.ENOENT and os.path.exists(path):
+            # The file is a script.
+            message = f"{path}: bad interpreter: no such program"
+            return _error(number, "template", call, message, self.name)
+        return _error(number, "exec", call, message, self.name)
 
     def _existing_directory(self, options: Options) -> str | None:
         """Returns the path of the working directory, which exists."""

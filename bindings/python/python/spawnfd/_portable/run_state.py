@@ -120,7 +120,6 @@ class RunState(Owned):
         signal handler of Python runs in it, so an exception cannot separate the start of the
         program from its registration.
         """
-        started = threading.Event()
 
         def work() -> None:
             try:
@@ -128,12 +127,10 @@ class RunState(Owned):
                 self._start()
             except BaseException as error:
                 self._fail(error)
-            finally:
-                started.set()
 
-        threading.Thread(target=work, name="spawnfd-start", daemon=True).start()
-        while not started.wait(None if not platforms.IS_WINDOWS else 0.1):
-            pass
+        thread = threading.Thread(target=work, name="spawnfd-start", daemon=True)
+        thread.start()
+        thread.join()
         if isinstance(self._outcome, BaseException):
             raise self._outcome
 

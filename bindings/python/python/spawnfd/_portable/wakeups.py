@@ -27,8 +27,10 @@ class Queue:
     """The notifications for one event loop, or for one blocking call."""
 
     def __init__(self, drives_runs: bool) -> None:
-        # SimpleQueue is the one queue that a signal handler can use at any moment.
-        self._keys: queue.SimpleQueue[int] = queue.SimpleQueue()
+        # The notifications: the keys of futures.
+        self._keys: deque[int] = deque()
+        # SimpleQueue is the one queue of Python that a signal handler can use at any moment.
+        self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._sockets: tuple[socket.socket, socket.socket] | None = None
         # Wakes a loop that cannot watch a descriptor.
         self._wake: Callable[[], object] | None = None
@@ -45,7 +47,7 @@ class Queue:
 
     def push(self, key: int) -> None:
         """Adds a notification, from any thread."""
-        self._keys.put(key)
+        self._keys.append(key)
         if self._wake is not None:
             # The loop may be closed.
             with suppress(RuntimeError):
@@ -54,6 +56,8 @@ class Queue:
             # A full socket wakes the loop, too.
             with suppress(OSError):
                 self._sockets[1].send(b"x")
+        else:
+            self._signals.put(None)
 
     def fileno(self) -> int:
         """Returns the descriptor that is readable while there are notifications."""
@@ -71,14 +75,14 @@ class Queue:
             with suppress(OSError):
                 while len(self._sockets[0].recv(4096)) == 4096:
                     pass
-        while True:
-            try:
-                key = self._keys.get_nowait()
-            except queue.Empty:
-                return
-            future = pending.pop(key, None)
+        # If a signal handler raises, the notification stays for the next call.
+        while self._keys:
+            key = self._keys[0]
+            future = pending.get(key)
             if future is not None and not future.done():
                 future.set_result(None)
+            pending.pop(key, None)
+            self._keys.popleft()
 
     def block(self, timeout: float | None) -> None:
         """Waits for a notification, at most `timeout` seconds. Signal handlers run meanwhile."""
@@ -86,8 +90,9 @@ class Queue:
             timeout = _LONGEST_WAIT if timeout is None else min(timeout, _LONGEST_WAIT)
         if timeout is not None:
             timeout = min(timeout, threading.TIMEOUT_MAX)
-        with suppress(queue.Empty):
-            self._keys.get(timeout=timeout)
+        if not self._keys:
+            with suppress(queue.Empty):
+                self._signals.get(timeout=timeout)
 
     def close(self) -> None:
         for end in self._sockets or ():
