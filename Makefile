@@ -66,6 +66,7 @@ packages: export CARGO_ZIGBUILD_CACHE_DIR := $(CURDIR)/build/zigbuild
 packages: setup bindings/node/node_modules/.ready ## Build wheels, sdist, crates, Debian packages, npm packages and static commands into build/packages.
 	rm -rf build/packages
 	packaging/wheels.sh build/packages
+	packaging/portable.sh build/packages
 	packaging/crates.sh build/packages
 	packaging/debian.sh build/packages
 	packaging/static.sh build/packages

@@ -174,6 +174,8 @@ def use_python_package(
         re.fullmatch(commits + events + "reserve\n", printed) is not None,
         f"README's example printed:\n{printed}",
     )
+    chosen = call(python, "-c", "import spawnfd; print(spawnfd.portable)")
+    check(chosen == "False\n", "the wheel without a native part was installed")
     smoke = packages.checkout / "packaging/smoke.py"
     call(python, "-m", "spawnfd.demo", "--seconds", "1")
     call(python, smoke, SMOKE_PYTHON_IS_WARM=str(int(version <= NEWEST_WARM)))
@@ -197,6 +199,23 @@ def check_pip(
             "spawnfd",
         )
         use_python_package(python, packages, scratch / "repository", version)
+        call(*pip, "uninstall", "--yes", "spawnfd")
+
+
+def check_portable(
+    interpreter: Path, packages: Packages, scratch: Path, version: tuple[int, int]
+) -> None:
+    """The wheel without a native part, which pip and uv choose only where no other wheel fits."""
+    call(interpreter, "-m", "venv", scratch / "venv")
+    python = scratch / "venv/bin/python"
+    pip = [python, "-m", "pip"]
+    (wheel,) = packages.built("spawnfd-*-py3-none-any.whl")
+    tests = ["Package", "Portable", "Run.test_result_has_status_and_streams"]
+    tests += ["Run.test_missing_program_is_an_error_with_errno", "Run.test_sixteen_runs_at_once"]
+    with nothing_left(scratch / "venv"):
+        call(*pip, "install", "--no-cache-dir", "--no-index", wheel)
+        said = call(python, packages.checkout / "packaging/smoke.py", *tests)
+        check("PortableWarning" in said, f"the portable package did not warn:\n{said}")
         call(*pip, "uninstall", "--yes", "spawnfd")
 
 
@@ -260,7 +279,8 @@ def check_python(packages: Packages) -> list[str]:
     for interpreter in sorted(interpreters, key=lambda path: (len(path.name), path.name)):
         name = interpreter.name[len("python") :]
         version = (3, int(name[2:].rstrip("t")))
-        for tool, installer in (("pip", check_pip), ("uv", check_uv)):
+        installers = (("pip", check_pip), ("uv", check_uv), ("portable", check_portable))
+        for tool, installer in installers:
             with nothing_left(Path("/")), tempfile.TemporaryDirectory() as folder:
                 scratch = Path(folder)
                 (scratch / "repository").mkdir()

@@ -122,6 +122,29 @@ class Run(SmokeTest):
         )
 
 
+@unittest.skipUnless(sf.portable, "the package has its native part")
+class Portable(SmokeTest):
+    """What the wheel without a native part does in another way."""
+
+    def test_result_says_how_the_program_was_started(self) -> None:
+        for result in run_in_both_ways(["true"]):
+            self.assertEqual((result.started, result.tree), ("portable", "group"))
+            self.assertFalse(result.tree_complete)
+
+    def test_timeout_kills_the_process_group(self) -> None:
+        # The grandchild ignores SIGTERM, and keeps the pipe open.
+        script = "(trap '' TERM; echo $BASHPID; while :; do sleep 60; done) & wait"
+        for result in run_in_both_ways(["bash", "-c", script], timeout=1, grace=0.1):
+            self.assertEqual(result.stop, "timeout")
+            pid = int(result.stdout_head)
+            self.assertTrue(eventually(partial(is_gone, pid)), f"process {pid} is alive")
+
+    def test_what_is_missing_says_why(self) -> None:
+        for use in (sf.Template, sf.Warm, lambda: sf.run(["true"], tree="guard"), sf.install):
+            with self.assertRaises(sf.Unsupported):
+                use(*(["true"] if use is sf.Template else []))
+
+
 class Templates(SmokeTest):
     """Templates of executables."""
 

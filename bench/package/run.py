@@ -67,7 +67,7 @@ def ratios_of(times: Mapping[str, Sequence[float]]) -> list[Row]:
 
 def wheel_size(directory: Path) -> Row:
     """Returns the size of the wheel in a directory, as a ratio for the bars."""
-    wheels = list(directory.glob("spawnfd-*.whl"))
+    wheels = list(directory.glob("spawnfd-*-cp310-abi3-*.whl"))
     if len(wheels) != 1:
         raise BenchError(f"{directory} has {len(wheels)} wheels; packaging/wheels.sh makes one")
     size = round(wheels[0].stat().st_size / (1 << 20), 2)
