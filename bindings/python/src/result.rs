@@ -345,7 +345,8 @@ impl RunResult {
     ///
     /// "clone"; "kernel" (one system call of a kernel with this project's patches); from a Warm
     /// "reserve", "fork", "zygote" or "pool"; or "cold: " and the reason why no parked process was
-    /// used (docs/warm-reference.md). "session": a session's shell ran the command.
+    /// used (docs/warm-reference.md). "session": a session's shell ran the command. "portable":
+    /// the package has no native part (docs/portable.md).
     #[getter]
     fn started(&self) -> Cow<'static, str> {
         self.output.started.name()

@@ -102,7 +102,7 @@ EXCLUDED: dict[str, tuple[str, ...]] = {
     "the engine has no pidfd, so it skips the group of a program that other code has reaped": (
         "test_unkillable.py::test_run_ends_if_sigkill_has_no_effect*",
     ),
-    "`started` is \"portable\"": (
+    '`started` is "portable"': (
         "test_cases.py::test_case[*the result has output, status and usage]",
         "test_output.py::test_to_dict_equals_the_json_of_the_command*",
     ),
@@ -111,8 +111,8 @@ EXCLUDED: dict[str, tuple[str, ...]] = {
         "test_job_sync.py::test_queue_descriptors_closed_and_replaced*",
         "test_job_sync.py::test_queue_does_not_use_a_closed_standard_stream",
     ),
-    "Python threads drive the runs: they cannot start while the interpreter ends, and a thread that "
-    "was joined may still be counted at a fork": (
+    "threads drive the runs: they cannot start while the interpreter ends, and a thread that was "
+    "joined may still be counted at a fork": (
         "test_fork.py::test_idle_engine_thread_ends_before_a_fork*",
         "test_run.py::test_run_during_interpreter_shutdown*",
     ),
@@ -126,8 +126,8 @@ EXCLUDED: dict[str, tuple[str, ...]] = {
         "test_system_calls.py",
     ),
 }
-# The cases of tests/data/cases.json that have one of these keys, or pass one of these options, do not
-# apply, for the same reasons.
+# The cases of tests/data/cases.json that have one of these keys, or pass one of these options, do
+# not apply, for the same reasons.
 CASE_KEYS = ("session", "template")
 CASE_OPTIONS = ("actions", "limits", "sandbox", "spill", "terminal")
 CASE_TREES = ("guard", "subreaper")
@@ -167,10 +167,12 @@ def applying(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def matching(nodeid: str) -> list[str]:
-    """Returns the patterns that match the id of a test, which begins with "tests/"."""
+    """Returns the patterns that match a test, by its id or its file."""
     name = nodeid.removeprefix("tests/")
+    file = _file_of(name)
     # A "[" in a pattern is not the beginning of a set of characters.
-    return [p for p in PATTERNS if "::" in p and fnmatchcase(name, p.replace("[", "[[]"))]
+    patterns = [(pattern, pattern.replace("[", "[[]")) for pattern in PATTERNS]
+    return [p for p, escaped in patterns if fnmatchcase(name if "::" in p else file, escaped)]
 
 
 def unused(nodeids: list[str]) -> list[str]:
@@ -179,7 +181,7 @@ def unused(nodeids: list[str]) -> list[str]:
     A pattern counts only if its file was collected.
     """
     used = {pattern for nodeid in nodeids for pattern in matching(nodeid)}
-    collected = {nodeid.removeprefix("tests/").partition("::")[0] for nodeid in nodeids}
+    collected = {_file_of(nodeid.removeprefix("tests/")) for nodeid in nodeids}
     found: list[str] = []
     for pattern in PATTERNS:
         if "::" not in pattern:

@@ -17,7 +17,6 @@ from spawnfd import _spawnfd
 STARTS_PER_ITERATION = 4
 
 
-
 def _count_processors() -> int:
     """Returns how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):

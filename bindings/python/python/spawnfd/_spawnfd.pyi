@@ -330,7 +330,8 @@ class Result:
 
         "clone"; "kernel" (one system call of a kernel with this project's patches); from a Warm
         "reserve", "fork", "zygote" or "pool"; or "cold: " and the reason why no parked process was
-        used (docs/warm-reference.md). "session": a session's shell ran the command.
+        used (docs/warm-reference.md). "session": a session's shell ran the command. "portable":
+        the package has no native part (docs/portable.md).
         """
     @property
     def args(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from spawnfd._portable.record import STREAMS
 from spawnfd._portable.text import Decoder, Line, Lines
@@ -13,8 +13,11 @@ from spawnfd._portable.wakeups import Wakeup
 
 # The queue merges adjacent chunks of one stream up to this size.
 _COALESCED = 64 << 10
-# What the overhead of a chunk counts towards the capacity.
+# The overhead of a chunk counts towards the capacity as this many bytes.
 _OVERHEAD = 64
+
+# The classes below have an attribute `bytes`.
+_Bytes: TypeAlias = bytes
 
 
 class Event:
@@ -22,12 +25,20 @@ class Event:
 
     __slots__ = ("_before", "_decoded", "bytes", "lost", "partial", "stream")
     __module__ = "spawnfd"
+    stream: str | None
+    bytes: _Bytes
+    lost: int
+    partial: bool
+    # The text begins with these bytes: a character of the previous chunk that ends here.
+    _before: _Bytes
+    # The number of bytes that belong to the text. The others begin a character.
+    _decoded: int
 
     def __init__(
         self,
         stream: int | None,
-        data: bytes = b"",
-        before: bytes = b"",
+        data: _Bytes = b"",
+        before: _Bytes = b"",
         decoded: int | None = None,
         lost: int = 0,
         partial: bool = False,
@@ -35,9 +46,7 @@ class Event:
         for name, value in (
             ("stream", None if stream is None else STREAMS[stream]),
             ("bytes", data),
-            # The text begins with these bytes: a character of the previous chunk that ends here.
             ("_before", before),
-            # How many of the bytes belong to the text. The others begin a character.
             ("_decoded", len(data) if decoded is None else min(decoded, len(data))),
             ("lost", lost),
             ("partial", partial),
@@ -73,8 +82,11 @@ class Chunk:
 
     __slots__ = ("bytes", "lost", "next")
     __module__ = "spawnfd"
+    bytes: _Bytes
+    next: int
+    lost: int
 
-    def __init__(self, data: bytes, next: int, lost: int) -> None:
+    def __init__(self, data: _Bytes, next: int, lost: int) -> None:
         for name, value in (("bytes", data), ("next", next), ("lost", lost)):
             object.__setattr__(self, name, value)
 
@@ -93,7 +105,7 @@ class Chunk:
         return f"<Chunk {self.text!r} next={self.next} lost={self.lost}>"
 
 
-def restore_chunk(data: bytes, next: int, lost: int) -> Chunk:
+def restore_chunk(data: _Bytes, next: int, lost: int) -> Chunk:
     """Recreates a Chunk from its pickled state."""
     return Chunk(data, next, lost)
 

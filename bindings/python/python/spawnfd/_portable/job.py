@@ -152,8 +152,7 @@ class Job:
         given = bytes_of(data, "data")
         if not self._run.is_writable:
             raise ValueError(
-                "write(): the program's input is not writable: "
-                'start it with stdin="stream"'
+                'write(): the program\'s input is not writable: start it with stdin="stream"'
             )
         return self._run.write(given) or (None if given else 0)
 

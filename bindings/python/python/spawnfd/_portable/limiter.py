@@ -84,9 +84,7 @@ class Limiter(Owned):
             request.ready.fire()
 
     def __repr__(self) -> str:
-        return (
-            f"<spawnfd.Limiter limit={self.limit} running={self.running} waiting={self.waiting}>"
-        )
+        return f"<spawnfd.Limiter limit={self.limit} running={self.running} waiting={self.waiting}>"
 
 
 class Permit:

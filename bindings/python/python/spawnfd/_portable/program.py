@@ -25,9 +25,7 @@ def _shown(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _error(
-    number: int, stage: str, call: str, message: str, file: str | None = None
-) -> SpawnError:
+def _error(number: int, stage: str, call: str, message: str, file: str | None = None) -> SpawnError:
     """Returns the error for a program or directory that the native part returns."""
     reason: str | None = None
     advice = _advice(stage, file) if number == errno.ENOENT and file is not None else None
@@ -104,9 +102,8 @@ class Command:
         reason = os.strerror(number)
         message = f"cannot execute {path}: {reason}"
         call = f"execve({_shown(path)})"
-        if number == errno.ENOENT and os.path.exists(path):
-            # The file is a script.
-            message = f"{path}: bad interpreter: no such program"
+        if number == errno.ENOENT and (interpreter := _interpreter(path)):
+            message = f"{path}: bad interpreter: no such program: {interpreter}"
             return _error(number, "template", call, message, self.name)
         return _error(number, "exec", call, message, self.name)
 
@@ -184,8 +181,10 @@ class Command:
 
     def _search(self, cwd: str | None) -> str:
         # The PATH of `env` if it has one, else that of this process.
-        path: str = self._env.get("PATH") if "PATH" in self._env else os.environ.get(
-            "PATH", "/bin:/usr/bin"
+        path: str = (
+            self._env.get("PATH")
+            if "PATH" in self._env
+            else os.environ.get("PATH", "/bin:/usr/bin")
         )
         candidates: list[str] = []
         for part in path.split(":"):
@@ -211,6 +210,17 @@ class Command:
             searched = "the current directory has no path"
         message = f"{self.name}: not found in PATH ({searched})"
         raise _error(errno.ENOENT, "template", call, message, self.name)
+
+
+def _interpreter(path: str) -> str | None:
+    """Returns the interpreter that a script names in its first line."""
+    try:
+        with open(path, "rb") as script:
+            line = script.readline(4096)
+    except OSError:
+        return None
+    words = line.removeprefix(b"#!").split()
+    return os.fsdecode(words[0]) if line.startswith(b"#!") and words else None
 
 
 def _absolute(path: str, cwd: str | None, program: str) -> str:

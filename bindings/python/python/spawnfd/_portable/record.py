@@ -227,7 +227,8 @@ class Record:
         if self.order is not None:
             gone = [range(cut.head, cut.head + cut.omitted) for cut in cuts]
             self.order.prune((gone[0], gone[1]))
-        return Kept((stdout, stderr), cuts, self.order and self.order.lengths)
+        order = None if self.order is None else self.order.lengths
+        return Kept((stdout, stderr), cuts, order)
 
 
 def keep_all() -> tuple[int, int]:

@@ -337,7 +337,7 @@ class RunState(Owned):
             if self._input is None or not self._unwritten:
                 break
             try:
-                written = self._input.write(self._unwritten[:_READ_SIZE])
+                written = self._input.write(bytes(self._unwritten[:_READ_SIZE]))
             except OSError:
                 # The program reads no more, which is not an error of the run.
                 self._input_refused = True

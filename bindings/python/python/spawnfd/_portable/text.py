@@ -11,7 +11,7 @@ LONGEST_CONTINUATION = 3
 
 
 def incomplete_len(data: bytes | bytearray) -> int:
-    """Returns how many bytes at the end, 0 to 3, begin a character that later bytes may complete."""
+    """Returns how many bytes at the end begin a character that later bytes may complete: 0 to 3."""
     for length in range(1, min(3, len(data)) + 1):
         end = bytes(data[-length:])
         if 0x80 <= end[0] <= 0xBF:
