@@ -75,7 +75,7 @@ if [ -n "$python_tests" ]; then
     mkdir -p "$files/usr/lib/python3"
     cp -r "$packages" "$files/usr/lib/python3/dist-packages"
 fi
-# What the scripts of Debian's packages would have made.
+# The scripts of Debian's packages make these files on a machine where they run.
 mkdir -p "$files/etc" "$files/usr/bin"
 cp -L /etc/passwd /etc/group /etc/nsswitch.conf "$files/etc"
 ln -s mawk "$files/usr/bin/awk"
