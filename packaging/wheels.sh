@@ -67,37 +67,39 @@ rm -rf "$scratch"
 check() { # target
     processor=${1%%-*}
     case $1 in
-    *-gnu) platform=manylinux_2_28 ;;
-    *) platform=musllinux_1_2 ;;
+    *-gnu) platform=manylinux_2_28_$processor ;;
+    *) platform=musllinux_1_2_$processor ;;
     esac
-    wheel=$(echo "$out"/spawnfd-*-cp310-abi3-"${platform}_$processor".whl)
+    wheel=$(echo "$out"/spawnfd-*-cp310-abi3-"$platform".whl)
     [ -f "$wheel" ] || fail "no wheel has the name $wheel"
-    # auditwheel breaks its lines at any word.
-    tag=$("$venv/bin/auditwheel" show "$wheel" | tr '\n' ' ' | sed -n 's/.*following platform tag: *"\([^"]*\)".*/\1/p')
-    case $tag in
-    manylinux_2_?_"$processor" | manylinux_2_1?_"$processor" | manylinux_2_2[0-8]_"$processor") lowest=manylinux_2_28 ;;
-    musllinux_1_[0-2]_"$processor") lowest=musllinux_1_2 ;;
-    *) lowest=${tag:-none} ;;
-    esac
-    [ "$lowest" = "$platform" ] || fail "auditwheel gives $(basename "$wheel") the tag $lowest"
     # Packages of other tools install into the same directories.
     others=$("$venv/bin/python" -m zipfile -l "$wheel" |
         awk 'NR > 1 && $1 !~ /^spawnfd(-[0-9.]+\.dist-info)?\// { print $1 }')
     [ -z "$others" ] || fail "$(basename "$wheel") has files outside the package: $others"
     size=$(stat -c %s "$wheel")
     [ "$size" -le $most ] || fail "$(basename "$wheel") has $size bytes, at most $most are permitted"
-    # The objects that the extension module embeds need no more than itself.
     "$venv/bin/python" -m zipfile -e "$wheel" "$scratch"
     module=$scratch/spawnfd/_spawnfd.abi3.so
     case $1 in
-    *-gnu) "$root/packaging/check-glibc.sh" "$module" ;;
+    *-gnu)
+        # auditwheel breaks its lines at any word.
+        tag=$("$venv/bin/auditwheel" show "$wheel" | tr '\n' ' ' |
+            sed -n 's/.*following platform tag: *"\([^"]*\)".*/\1/p')
+        case $tag in
+        manylinux_2_?_"$processor" | manylinux_2_1?_"$processor" | manylinux_2_2[0-8]_"$processor") ;;
+        *) fail "auditwheel gives $(basename "$wheel") the tag ${tag:-none}, $platform or lower is needed" ;;
+        esac
+        # The objects that the extension module embeds need no more than the module itself.
+        "$root/packaging/check-glibc.sh" "$module"
+        ;;
     *)
+        # auditwheel would read the libc.so of glibc, which is a text.
         needed=$(readelf -d "$module" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
         [ "$needed" = libc.so ] || fail "$(basename "$wheel") needs $needed, and not only musl's libc.so"
         ;;
     esac
     rm -rf "$scratch"
-    echo "$tag: $wheel: $size bytes"
+    echo "$wheel: $size bytes"
 }
 for target; do
     check "$target"
