@@ -21,11 +21,10 @@ from conftest import RunLoop, is_alive, wait_until
 from patience import growing_timeouts
 from session_support import Awaitables, opener
 
-CASES: list[dict[str, Any]] = json.loads(
+ALL_CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[3] / "tests" / "data" / "cases.json").read_text()
 )
-if sf.portable:
-    CASES = portable_exclusions.applying(CASES)
+CASES = portable_exclusions.applying(ALL_CASES) if sf.portable else ALL_CASES
 
 OF_PROGRAMS = ["run", "run_async", "start", "start_sync"]
 OF_SESSIONS = [

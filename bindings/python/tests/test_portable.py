@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import spawnfd as sf
+from patience import TIMEOUT_S
 
 PACKAGE = Path(sf.__file__).parent
 MISSING = [
@@ -74,6 +78,22 @@ def copy_of_package(directory: Path) -> Path:
     """Copies the package without its native part."""
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     return Path(shutil.copytree(PACKAGE, directory / "spawnfd", ignore=ignored))
+
+
+@contextmanager
+def fifo_reader(path: Path) -> Iterator[int]:
+    """Creates a FIFO, and opens it for reading."""
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        yield reader
+    finally:
+        os.close(reader)
+
+
+def has_no_writer(reader: int) -> bool:
+    """Waits until all processes that have opened the FIFO for writing have ended."""
+    return bool(select.select([reader], [], [], TIMEOUT_S)[0]) and os.read(reader, 1) == b""
 
 
 SHOW = "print(sf.portable, sf.run(['true']).started)"
@@ -171,48 +191,35 @@ def test_warning_is_issued_once_at_the_first_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "env"),
+    ("code", "value"),
     [
-        ("sf.run(['true'])", {"SPAWNFD_PORTABLE_WARNING": "0"}),
-        ("import warnings; warnings.simplefilter('ignore', sf.PortableWarning); sf.run(['x'])", {}),
-        ("pass", {}),
+        ("sf.run(['true'])", "0"),
+        ("import warnings; warnings.simplefilter('ignore', sf.PortableWarning); sf.run(['x'])", ""),
+        ("pass", ""),
     ],
 )
-def test_warning_can_be_turned_off(code: str, env: dict[str, str]) -> None:
-    assert "PortableWarning" not in ended(code, SPAWNFD_PORTABLE="1", **env).stderr
+def test_warning_can_be_turned_off(code: str, value: str) -> None:
+    result = ended(code, SPAWNFD_PORTABLE="1", SPAWNFD_PORTABLE_WARNING=value)
+    assert "PortableWarning" not in result.stderr
 
 
 def test_unsupported_is_a_spawn_error_and_can_be_pickled() -> None:
     error = sf.Unsupported("limits", "there is no cgroup")
-    again = pickle.loads(pickle.dumps(error))
-    assert isinstance(again, sf.SpawnError)
+    again: sf.Unsupported = pickle.loads(pickle.dumps(error))
+    assert issubclass(sf.Unsupported, sf.SpawnError)
     assert (again.what, again.why, str(again)) == ("limits", "there is no cgroup", str(error))
     assert str(error) == "limits: not available in portable mode: there is no cgroup"
 
 
 def test_nothing_is_left_when_the_interpreter_ends(tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
+    line = "exec 9>fifo; sleep 1000 & echo ready; wait"
     code = f"""
-    import time
-    job = sf.start_sync(sf.sh("sleep 1000 & echo $! $$ > {pids}; wait"))
-    while not job.running or not __import__("os").path.getsize({str(pids)!r}):
-        time.sleep(0.01)
+    job = sf.start_sync(sf.sh({line!r}), cwd={str(tmp_path)!r})
+    print(bool(job.wait_for("ready", 60)))
     """
-    pids.touch()
-    portable(code)
-    code = f"""
-    import os, time
-    for pid in map(int, open({str(pids)!r}).read().split()):
-        while True:
-            try:
-                with open(f"/proc/{{pid}}/stat") as stat:
-                    if stat.read().rpartition(")")[2].split()[0] == "Z":
-                        break
-            except OSError:
-                break
-            time.sleep(0.01)
-    """
-    portable(code)
+    with fifo_reader(tmp_path / "fifo") as reader:
+        assert portable(code) == "True\n"
+        assert has_no_writer(reader)
 
 
 def test_forked_copy_cannot_use_a_job() -> None:
@@ -286,22 +293,19 @@ def test_loop_without_readers_is_woken() -> None:
 
 
 def test_no_ps_means_that_leftovers_are_unknown(tmp_path: Path) -> None:
+    """The library kills the leftovers nevertheless."""
+    line = "exec 9>fifo; sleep 1000 >/dev/null 2>&1 &"
     code = f"""
     import os
-    line = "sleep 1000 >/dev/null 2>&1 & echo $!"
-    print([left.name for left in sf.run(sf.sh(line)).leftovers])
+    argv, options = sf.sh({line!r}), {{"cwd": {str(tmp_path)!r}, "env": dict(os.environ)}}
+    print([left.name for left in sf.run(argv, **options).leftovers])
     os.environ["PATH"] = {str(tmp_path)!r}
-    result = sf.run(["/bin/sh", "-c", line], env={{"PATH": "/bin:/usr/bin"}})
+    result = sf.run(argv, **options)
     print(result.leftovers, result.leftovers_unknown)
-    while True:
-        try:
-            with open(f"/proc/{{int(result.text)}}/stat") as stat:
-                if stat.read().rpartition(")")[2].split()[0] == "Z":
-                    break
-        except OSError:
-            break
     """
-    assert portable(code) == "['sleep']\n[] True\n"
+    with fifo_reader(tmp_path / "fifo") as reader:
+        assert portable(code) == "['sleep']\n[] True\n"
+        assert has_no_writer(reader)
 
 
 def test_status_that_other_code_has_taken_is_lost() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 
 _PACKAGE = "spawnfd"
 _NATIVE = "spawnfd._spawnfd"
@@ -33,7 +34,7 @@ def _import_native() -> bool:
         # A free-threaded CPython 3.13 or 3.14 loads the native part, but cannot run it.
         if "t" in getattr(sys, "abiflags", ""):
             raise ImportError("free-threaded CPython")
-        import spawnfd._spawnfd  # noqa: F401
+        import_module(_NATIVE)
     except ImportError as error:
         if not _has_native_file():
             return False

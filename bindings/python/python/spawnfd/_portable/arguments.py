@@ -25,7 +25,12 @@ def one_of(words: Iterable[str]) -> str:
     return ", ".join(map(quoted, words))
 
 
-def wrong_type(name: str, expected: str, value: object) -> TypeError:
+def _type_of(value: Any) -> Any:
+    """Returns the class of a value, without a type that depends on earlier checks."""
+    return type(value)
+
+
+def wrong_type(name: str, expected: str, value: Any) -> TypeError:
     """Returns the error for a value of another type."""
     return TypeError(f"{name}: expected {expected}, not {type(value).__qualname__}")
 
@@ -33,7 +38,7 @@ def wrong_type(name: str, expected: str, value: object) -> TypeError:
 def os_string(value: Any, name: str, expected: str = "str, bytes or os.PathLike") -> str:
     """Converts a str, bytes or path to a str, as os.fsdecode() does. Refuses a null byte."""
     if not isinstance(value, (str, bytes)):
-        method = getattr(type(value), "__fspath__", None)
+        method = getattr(_type_of(value), "__fspath__", None)
         if method is None:
             raise wrong_type(name, expected, value)
         value = method(value)
@@ -63,12 +68,13 @@ def os_strings(value: Any, name: str) -> list[str]:
         )
     if not isinstance(value, Sequence):
         raise wrong_type(name, expected, value)
-    return [os_string(item, f"{name}[{index}]") for index, item in enumerate(value)]
+    items: Sequence[Any] = value
+    return [os_string(item, f"{name}[{index}]") for index, item in enumerate(items)]
 
 
 def integer(value: Any, name: str, most: int = _LARGEST) -> int:
     """Checks an int from 0 to `most`; refuses a bool."""
-    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+    if isinstance(value, bool) or not hasattr(_type_of(value), "__index__"):
         raise wrong_type(name, "int", value)
     number = int(value.__index__())
     if number < 0:
@@ -80,7 +86,7 @@ def integer(value: Any, name: str, most: int = _LARGEST) -> int:
 
 def signed(value: Any, name: str) -> int:
     """Checks an int of 32 bits; refuses a bool."""
-    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+    if isinstance(value, bool) or not hasattr(_type_of(value), "__index__"):
         raise wrong_type(name, "int", value)
     number = int(value.__index__())
     if not -(1 << 31) <= number < 1 << 31:
@@ -109,7 +115,7 @@ def seconds(value: Any, name: str) -> float | None:
     """Checks a number of seconds. Returns None for None, and for infinity."""
     if value is None:
         return None
-    if isinstance(value, bool) or not hasattr(type(value), "__float__"):
+    if isinstance(value, bool) or not hasattr(_type_of(value), "__float__"):
         raise wrong_type(name, "seconds (float) or None", value)
     try:
         number = float(value)

@@ -32,6 +32,7 @@ class Driven(Protocol):
 
     def is_over(self) -> bool:
         """Whether the engine may forget the run."""
+        ...
 
     def kill_at_exit(self) -> None:
         """Kills the program, because the interpreter ends."""
@@ -85,6 +86,8 @@ class Engine:
             self._reader.recv(4096)
         while self._orders:
             self._orders.popleft()()
+            if self._is_over:
+                return
         for key, _ in ready:
             # An earlier call may have closed the file.
             if key.data is not None and self._selector.get_map().get(key.fd) == key:
@@ -111,9 +114,11 @@ class Engine:
         self._runs.add(run)
         self.call(lambda: run.begin(self))
 
-    def kill_all(self) -> None:
+    def stop(self) -> None:
+        """Kills all programs, and ends the thread. The caller holds LOCK."""
         for run in self._runs:
             run.kill_at_exit()
+        self.call(self._close)
 
 
 # The engine of this process, and the latest one, whose thread may not have ended yet.
@@ -153,8 +158,12 @@ def _after_fork() -> None:
 
 def _at_exit() -> None:
     with LOCK:
-        if _engine is not None:
-            _engine.kill_all()
+        engine = _engine
+        if engine is None:
+            return
+        engine.stop()
+    # The end of the interpreter freezes daemon threads. A frozen one would keep the lock.
+    engine.thread.join()
 
 
 if hasattr(os, "register_at_fork"):

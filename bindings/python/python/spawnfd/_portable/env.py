@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from spawnfd._portable.arguments import os_string, os_strings, variable, variables, wrong_type
 
@@ -93,7 +93,8 @@ class Env:
         """Returns a copy with all variables of a mapping set."""
         if not isinstance(variables_, Mapping):
             raise wrong_type("variables", "a mapping of str", variables_)
-        given = variables(variables_, "variables")
+        as_mapping: Mapping[Any, Any] = variables_
+        given = variables(as_mapping, "variables")
         return Env._of({**self._variables, **Env._of(given)._variables})
 
     def unset(self, *names: Any) -> Env:
@@ -161,7 +162,7 @@ class Env:
         return f"<spawnfd.Env of {len(self)} variables: {' '.join(self._variables)}>"
 
 
-Mapping.register(Env)
+cast(Any, Mapping).register(Env)
 
 
 def restore_env(pairs: list[tuple[bytes, bytes]]) -> Env:
@@ -177,4 +178,5 @@ def environment(value: Any) -> Env:
         return value
     if not isinstance(value, Mapping):
         raise wrong_type("env", "spawnfd.Env, a mapping of str, or None", value)
-    return Env._of(variables(value, "env"))
+    mapping: Mapping[Any, Any] = value
+    return Env._of(variables(mapping, "env"))

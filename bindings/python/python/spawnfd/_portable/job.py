@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import signal as signals
+import sys
 from typing import Any, Literal
 
 from spawnfd._portable.arguments import data as bytes_of
@@ -56,7 +57,7 @@ class ActiveRun:
         self._run.end(None)
 
     def __del__(self) -> None:
-        if self._run.is_unfinished():
+        if self._run.is_unfinished() and not sys.is_finalizing():
             self._run.end(None)
 
 
@@ -208,7 +209,9 @@ class Job:
             self._events.release_hold()
 
     def __del__(self) -> None:
-        if not self._run.detached and self._run.is_unfinished():
+        is_ended = self._run.detached or not self._run.is_unfinished()
+        # The engine has ended all programs before the interpreter is finalized.
+        if not is_ended and not sys.is_finalizing():
             self._run.end(self._run.options.grace)
 
 
@@ -239,6 +242,6 @@ class Watcher:
 
     def __del__(self) -> None:
         events = getattr(self, "_events", None)
-        if events is not None:
+        if events is not None and not sys.is_finalizing():
             with LOCK:
                 events.unwatch()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from contextlib import suppress
 
@@ -100,7 +101,9 @@ class Permit:
         if limiter is not None:
             limiter._release()
 
-    __del__ = release
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.release()
 
 
 class PermitRequest:

@@ -6,7 +6,7 @@ The texts of the errors are those of the native part (bindings/python/src/option
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from spawnfd._errors import Unsupported, make_error
 from spawnfd._portable.arguments import (
@@ -70,7 +70,7 @@ class Options:
     """The options of a call. A time of None has no end."""
 
     def __init__(self, given: dict[str, Any], call: Call) -> None:
-        self._call = call
+        self._call: Call = call
         self.cwd: Any = None
         self.env: Any = None
         self.arg0: str | None = None
@@ -145,16 +145,17 @@ class Options:
             raise make_error(22, None, None, "validate", None, call, message)
 
     def _set_keep(self, value: Any) -> None:
-        if value == "all" and isinstance(value, str):
+        if isinstance(value, str):
+            if value != "all":
+                reason = 'must be two numbers of bytes, or "all"'
+                raise ValueError(f"keep {reason}, got {shown(value)}")
             self.keep = keep_all()
-        elif isinstance(value, str):
-            reason = 'must be two numbers of bytes, or "all"'
-            raise ValueError(f"keep {reason}, got {shown(value)}")
-        elif not isinstance(value, tuple) or len(value) != 2:
+        elif not isinstance(value, tuple) or len(pair := cast(Any, value)) != 2:
             expected = 'a tuple of two int (bytes of head and of tail), or "all"'
             raise wrong_type("keep", expected, value)
         else:
-            self.keep = integer(value[0], "keep[0]"), integer(value[1], "keep[1]")
+            head, tail = pair
+            self.keep = integer(head, "keep[0]"), integer(tail, "keep[1]")
 
 
 def _refuse(name: str, value: Any) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -96,9 +97,8 @@ class Process:
         """Sends a signal to all processes of the group. Returns False if the system refuses it."""
         if IS_WINDOWS:
             return self.signal(number)
-        # The system does not reuse the number of a group that has a process.
         self.poll()
-        if self._group_is_gone:
+        if not self.has_group():
             return True
         try:
             os.killpg(self.pid, number)
@@ -112,16 +112,14 @@ class Process:
         return True
 
     def has_group(self) -> bool:
-        """Whether a process of the group may exist, once the program has been reaped."""
+        """Whether a process of the group may exist."""
         if IS_WINDOWS or self._group_is_gone:
             return False
-        try:
-            os.killpg(self.pid, 0)
-        except ProcessLookupError:
-            self._group_is_gone = True
-        except PermissionError:
-            # A process with other user ids. On macOS also: a group that has only zombies.
-            pass
+        if not self.ended:
+            return True
+        # The system gives the number of a group to no process while the group has one. So if a
+        # process has this number now, the group is gone.
+        self._group_is_gone = _exists(os.kill, self.pid) or not _exists(os.killpg, self.pid)
         return not self._group_is_gone
 
     def members(self) -> list[Member] | None:
@@ -152,6 +150,18 @@ class Process:
             if group == str(self.pid) and int(pid) != self.pid and not state.startswith("Z"):
                 found.append(Member(int(pid), os.path.basename(name.strip())))
         return found
+
+
+def _exists(kill: Callable[[int, int], None], number: int) -> bool:
+    """Whether there is a process or a group with this number."""
+    try:
+        kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        # A process with other user ids. On macOS also: a group that has only zombies.
+        return True
+    return True
 
 
 def session_options() -> dict[str, Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from spawnfd._errors import SpawnError, Unsupported, make_error
 from spawnfd._portable import platforms
@@ -77,7 +77,7 @@ class Command:
         cwd = self._existing_directory(options)
         path = self._find(cwd)
         try:
-            return subprocess.Popen(
+            popen: Any = subprocess.Popen(
                 self.args,
                 executable=path,
                 bufsize=0,
@@ -89,6 +89,7 @@ class Command:
             )
         except OSError as error:
             raise self._start_error(error, path, cwd) from None
+        return cast("subprocess.Popen[bytes]", popen)
 
     def _variables(self) -> Any:
         if platforms.IS_WINDOWS:
