@@ -101,6 +101,9 @@ def main() -> int:
             problems.append(f"CHANGELOG.md: nothing on {version[1]}")
         if 'dynamic = ["version"]' not in Path("bindings/python/pyproject.toml").read_text():
             problems.append("bindings/python/pyproject.toml: the version must come from Cargo.toml")
+        module = Path("bindings/python/python/spawnfd/_portable/version.py")
+        if f'VERSION = "{version[1]}"' not in module.read_text():
+            problems.append(f"{module}: the workspace has version {version[1]}")
         for package in ["bindings/node/package.json", "bindings/node/package-lock.json"]:
             found = json.loads(Path(package).read_text())["version"]
             if found != version[1]:

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -81,7 +81,7 @@ def copy_of_package(directory: Path) -> Path:
 
 
 @contextmanager
-def fifo_reader(path: Path) -> Iterator[int]:
+def fifo_reader(path: Path) -> Generator[int]:
     """Creates a FIFO, and opens it for reading."""
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -329,3 +329,49 @@ def test_no_thread_is_left() -> None:
     print(threading.active_count())
     """
     assert portable(code) == "1\n"
+
+
+def test_import_needs_no_module_of_posix() -> None:
+    """What Windows lacks is imported only where a run uses it."""
+    code = """
+    import queue, selectors, signal, socket, subprocess, threading
+    for name in ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty", "_posixsubprocess"):
+        sys.modules[name] = None
+    import os
+    for name in ("killpg", "register_at_fork", "sched_getaffinity", "set_blocking", "wait4"):
+        delattr(os, name)
+    del signal.pthread_sigmask, signal.SIGKILL
+    sys.platform = "win32"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "spawnfd"]:
+        del sys.modules[name]
+    import spawnfd
+    assert spawnfd is not sf and spawnfd.portable
+    env = spawnfd.Env.empty().set("Path", "x")
+    print(env.keys(), spawnfd.sh("x"))
+    from spawnfd._portable import platforms
+    print(platforms.IS_WINDOWS)
+    """
+    expected = "['PATH'] ['/bin/sh', '-c', 'x']\nTrue\n"
+    assert portable(code) == expected
+
+
+def test_values_are_pickled_for_either_engine() -> None:
+    code = """
+    import pickle
+    with sf.start_sync(["echo", "x"]) as job:
+        event = next(job.events())
+        values = [sf.Env.empty().set("A", "1"), event, job.read()]
+    sys.stdout.buffer.write(pickle.dumps(values))
+    """
+    env = {"SPAWNFD_PORTABLE": "1", "SPAWNFD_PORTABLE_WARNING": "0"}
+    start = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r})\nimport spawnfd as sf\n"
+    pickled = subprocess.run(
+        [sys.executable, "-B", "-c", start + textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        timeout=100,
+        check=True,
+        env=os.environ | env,
+    ).stdout
+    given, event, chunk = pickle.loads(pickled)
+    assert (type(given), type(event), type(chunk)) == (sf.Env, sf.Event, sf.Chunk)
+    assert (given["A"], event.text, chunk.next) == ("1", "x\n", 2)

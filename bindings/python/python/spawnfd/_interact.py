@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import os
 import select
-import termios
 import threading
-import tty
+from contextlib import suppress
 
 from spawnfd import _spawnfd
 from spawnfd._loop import wait_until, wait_until_sync
 from spawnfd._spawnfd import Result
+
+# Windows has no terminals of this kind, and no job with one.
+with suppress(ImportError):
+    import termios
+    import tty
 
 # Seconds between two checks of the terminal's size, and of a cancellation.
 _CHECK_S = 0.1

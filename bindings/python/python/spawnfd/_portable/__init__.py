@@ -34,6 +34,10 @@ from spawnfd._portable.result import Result, restore
 from spawnfd._portable.version import VERSION as __version__
 from spawnfd._portable.wakeups import Queue, Wakeup
 
+# A pickle of a value can be read with either engine, except that of a Result.
+for _function in (restore, restore_chunk, restore_env, restore_event):
+    _function.__module__ = "spawnfd._spawnfd"
+
 __all__ = [
     "ActiveRun",
     "Child",

@@ -130,7 +130,7 @@ class Process:
             return []
         import subprocess
 
-        # POSIX defines these columns; there is no call that lists the processes of a group.
+        # No system call lists a group. ps of Linux, macOS and the BSDs has these columns.
         command = ["ps", "-A", "-o", "pid=", "-o", "pgid=", "-o", "stat=", "-o", "comm="]
         try:
             listed = subprocess.run(

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# scripts/generate writes this file.
-"""The version of the package, which Cargo.toml sets."""
+"""The version of the package. scripts/check-tree.py compares it with Cargo.toml."""
 
 VERSION = "0.1.0"
