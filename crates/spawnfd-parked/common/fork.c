@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -73,15 +74,32 @@ PUBLIC void __cxa_finalize(void *dso)
 		registered--;
 }
 
-/* The address of libc's field for the thread id, from PR_GET_TID_ADDRESS. NULL: glibc before 2.34
- * registers the field only in programs with libpthread. Other programs do not read it. */
-static int *thread_id;
+int *spawnfd_own_thread_id(void)
+{
+	/* libc describes the field to debuggers: its size in bits, the number of elements, and the
+	 * offset from pthread_self(). */
+	const uint32_t *field = dlsym(RTLD_DEFAULT, "_thread_db_pthread_tid");
+	int *cleared = NULL;
+
+	if (field)
+		return (int *)(pthread_self() + field[2]);
+	/* A libc without this description has the id in the word that the kernel clears. NULL:
+	 * glibc before 2.34 has such a word only in programs with libpthread. Other programs do not
+	 * read the id. */
+	prctl(PR_GET_TID_ADDRESS, &cleared, 0, 0, 0);
+	return cleared;
+}
+
+/* libc's field for the id of this thread, and the word that the kernel clears when the thread ends.
+ * Both are the same in glibc 2.41 and older, but not in glibc 2.43. */
+static int *thread_id, *cleared_word;
 static void *robust_list;
 static size_t robust_length;
 
 bool spawnfd_can_fork(void)
 {
-	return !too_many && prctl(PR_GET_TID_ADDRESS, &thread_id, 0, 0, 0) == 0 &&
+	thread_id = spawnfd_own_thread_id();
+	return !too_many && prctl(PR_GET_TID_ADDRESS, &cleared_word, 0, 0, 0) == 0 &&
 	       syscall(SYS_get_robust_list, 0, &robust_list, &robust_length) == 0;
 }
 
@@ -105,10 +123,11 @@ int spawnfd_fork(const struct spawnfd_interpreter *interpreter, int32_t *child)
 	pid = syscall(SYS_clone, flags | SIGCHLD, NULL, child, NULL, thread_id);
 #endif
 	error = errno;
+	/* A child does not inherit the robust list (set_robust_list(2)), so register it again. */
 	if (pid == 0)
-		/* A child does not inherit the robust list (set_robust_list(2)), so register it
-		 * again. */
 		syscall(SYS_set_robust_list, robust_list, robust_length);
+	if (pid == 0 && cleared_word != thread_id)
+		syscall(SYS_set_tid_address, cleared_word);
 	for (size_t i = 0; i < registered; i++) {
 		void (*handler)(void) = pid == 0 ? handlers[i].child : handlers[i].parent;
 

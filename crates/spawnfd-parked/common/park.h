@@ -56,6 +56,9 @@ const struct program *spawnfd_park(const struct spawnfd_interpreter *interpreter
  * itself. */
 bool spawnfd_in_fork_mode(void);
 
+/* The address of libc's field for the id of the calling thread. */
+int *spawnfd_own_thread_id(void);
+
 /*
  * Records a variable that start-up code read. The owner starts a program cold if its value differs.
  */

@@ -23,8 +23,9 @@
 struct thread {
 	void *(*start)(void *);
 	void *argument;
-	/* libc's field for the thread id. */
-	int *tid;
+	/* libc's field for the thread id, and the word that the kernel clears when the thread ends.
+	 */
+	int *tid, *cleared_word;
 	pthread_t id;
 	/* The object for which the thread waits, from spawnfd_interruptible_wait(). */
 	const void *object;
@@ -70,7 +71,8 @@ static void *start(void *argument)
 	self = thread;
 	thread->id = pthread_self();
 	thread->storage = __builtin_thread_pointer();
-	prctl(PR_GET_TID_ADDRESS, &thread->tid, 0, 0, 0);
+	thread->tid = spawnfd_own_thread_id();
+	prctl(PR_GET_TID_ADDRESS, &thread->cleared_word, 0, 0, 0);
 	syscall(SYS_get_robust_list, 0, &thread->robust, &thread->robust_length);
 	result = thread->start(thread->argument);
 	self = NULL;
@@ -247,7 +249,7 @@ static void recreate_threads(void)
 		/* The thread's stack below the saved frame is free. Node cannot run without its
 		 * threads, so a failure is fatal. */
 		if (clone(resume_thread, thread->frame - 4096, flags, thread, thread->tid,
-			  thread->storage, thread->tid) < 0)
+			  thread->storage, thread->cleared_word) < 0)
 			abort();
 	}
 	prctl(PR_SET_NAME, name);

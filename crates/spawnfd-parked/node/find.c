@@ -66,9 +66,18 @@ static bool add_region(uintptr_t begin, uintptr_t end)
 	return true;
 }
 
-/* Adds the pages of a mapping that are in memory or swapped out. Bits 63 and 62 of a page's entry
- * in /proc/self/pagemap show this state. */
-static bool add_used_pages(int pagemap, uintptr_t begin, uintptr_t end)
+/* Whether a page has contents, by its entry in /proc/self/pagemap. Bit 63: the page is in memory.
+ * Bit 62: the page is swapped out, or is a guard page (MADV_GUARD_INSTALL), which is unreadable.
+ * The stacks of threads have such pages in glibc 2.43. */
+static bool is_used(uint64_t entry, int memory, uintptr_t address)
+{
+	char byte;
+
+	return entry >> 63 || (entry >> 62 && pread(memory, &byte, 1, (off_t)address) == 1);
+}
+
+/* Adds the pages of a mapping that have contents. */
+static bool add_used_pages(int pagemap, int memory, uintptr_t begin, uintptr_t end)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), run_start = 0;
 	uint64_t bits[512];
@@ -80,7 +89,7 @@ static bool add_used_pages(int pagemap, uintptr_t begin, uintptr_t end)
 		    (ssize_t)(count * 8))
 			return false;
 		for (size_t i = 0; i < count; i++, address += page) {
-			if (bits[i] >> 62) {
+			if (is_used(bits[i], memory, address)) {
 				run_start = run_start ? run_start : address;
 			} else if (run_start) {
 				if (!add_region(run_start, address))
@@ -101,9 +110,10 @@ static bool list_regions(uint64_t until, bool *ticks_are_unambiguous)
 {
 	FILE *list = fopen("/proc/self/maps", "re");
 	int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
 	char line[4400], access[5], path[4096];
 	uintptr_t begin, end;
-	bool done = list && pagemap >= 0;
+	bool done = list && pagemap >= 0 && memory >= 0;
 
 	*ticks_are_unambiguous = true;
 	spawnfd_node_region_count = 0;
@@ -120,12 +130,14 @@ static bool list_regions(uint64_t until, bool *ticks_are_unambiguous)
 		/* Skip special mappings, such as [stack], but not [heap]. */
 		if (!is_own_data && !strncmp(access, "rw-p", 4) &&
 		    (path[0] != '[' || !strcmp(path, "[heap]")))
-			done = add_used_pages(pagemap, begin, end);
+			done = add_used_pages(pagemap, memory, begin, end);
 	}
 	if (list)
 		fclose(list);
 	if (pagemap >= 0)
 		close(pagemap);
+	if (memory >= 0)
+		close(memory);
 	return done && spawnfd_node_region_count;
 }
 
