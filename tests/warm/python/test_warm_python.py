@@ -391,6 +391,20 @@ def test_preimported_modules(same):
     same("-c", program, preimport=["logging", "json", "asyncio", "unittest"])
 
 
+# libc describes its field for the thread id to debuggers: libthread_db of glibc.
+THREAD_ID = """
+import ctypes, threading
+libc = ctypes.CDLL(None)
+libc.pthread_self.restype = ctypes.c_ulong
+size, count, offset = (ctypes.c_uint32 * 3).in_dll(libc, "_thread_db_pthread_tid")
+print(ctypes.c_int32.from_address(libc.pthread_self() + offset).value == threading.get_native_id())
+"""
+
+
+def test_libc_has_the_id_of_the_thread(same):
+    assert same("-c", THREAD_ID).stdout == b"True\n"
+
+
 def test_random_numbers_of_forks_differ(python):
     call = Call([python, "-c", "import random; print(random.random())"], env=ENV)
     with Parked([python], ENV, fork=True, preimport=["random"]) as parked:
