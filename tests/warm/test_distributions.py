@@ -29,15 +29,15 @@ FEWEST = 150
 def make_root(suite: str) -> str:
     """Returns the root directory of the release, from the cache or Debian's mirror."""
     for command in (
-        [PACKAGING / "setup-roots.sh"],
-        [PACKAGING / "root.sh", f"{CACHE}/roots", suite, *PACKAGES],
+        [f"{PACKAGING}/setup-roots.sh"],
+        [f"{PACKAGING}/root.sh", f"{CACHE}/roots", suite, *PACKAGES],
     ):
         made = subprocess.run(
             ["timeout", str(ROOT_LIMIT_S), *command], capture_output=True, text=True
         )
         if made.returncode:
             why = made.stderr.strip().rpartition("\n")[2] or f"status {made.returncode}"
-            pytest.skip(f"{command[0].name} {suite}: {why[:200]}")
+            pytest.skip(f"{Path(command[0]).name} {suite}: {why[:200]}")
     return made.stdout.strip()
 
 
@@ -47,7 +47,7 @@ def make_root(suite: str) -> str:
 def test_interpreters_of_debian_park(suite: str) -> None:
     package = Path(sf.__file__).resolve().parents[1]
     # On SIGTERM in-root.sh ends all processes, and removes the copy of the root.
-    command = ["timeout", str(LIMIT_S), str(PACKAGING / "in-root.sh"), "--network"]
+    command = ["timeout", str(LIMIT_S), f"{PACKAGING}/in-root.sh", "--network"]
     command += ["--bind", str(ROOT), "/mnt/checkout", "--bind", str(package), "/mnt/package"]
     command += [make_root(suite), "env", "PYTHONPATH=/mnt/package", "PYTHONDONTWRITEBYTECODE=1"]
     command += ["sh", "-c", 'cd /mnt/checkout && exec "$@"', "sh"]
