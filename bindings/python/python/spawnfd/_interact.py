@@ -6,16 +6,10 @@ from __future__ import annotations
 import os
 import select
 import threading
-from contextlib import suppress
 
 from spawnfd import _spawnfd
 from spawnfd._loop import wait_until, wait_until_sync
 from spawnfd._spawnfd import Result
-
-# Windows has no terminals of this kind, and no job with one.
-with suppress(ImportError):
-    import termios
-    import tty
 
 # Seconds between two checks of the terminal's size, and of a cancellation.
 _CHECK_S = 0.1
@@ -36,6 +30,10 @@ def interact(
         raise ValueError(f"interact(): stdin: descriptor {stdin} is not a terminal")
     if len(escape) > 1:
         raise ValueError("interact(): escape: expected one byte")
+    # Windows has no such modules, and no job with a terminal.
+    import termios
+    import tty
+
     before = termios.tcgetattr(stdin)
     watcher = core.watch(None, None)
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 # The largest number of bytes that the native part accepts.
 _LARGEST = (1 << 64) - 1
@@ -27,7 +27,7 @@ def one_of(words: Iterable[str]) -> str:
 
 def _type_of(value: Any) -> Any:
     """Returns the class of a value, without a type that depends on earlier checks."""
-    return type(value)
+    return cast(Any, type(value))
 
 
 def wrong_type(name: str, expected: str, value: Any) -> TypeError:
@@ -68,7 +68,7 @@ def os_strings(value: Any, name: str) -> list[str]:
         )
     if not isinstance(value, Sequence):
         raise wrong_type(name, expected, value)
-    items: Sequence[Any] = value
+    items: Sequence[Any] = cast(Any, value)
     return [os_string(item, f"{name}[{index}]") for index, item in enumerate(items)]
 
 

@@ -93,7 +93,7 @@ class Env:
         """Returns a copy with all variables of a mapping set."""
         if not isinstance(variables_, Mapping):
             raise wrong_type("variables", "a mapping of str", variables_)
-        as_mapping: Mapping[Any, Any] = variables_
+        as_mapping: Mapping[Any, Any] = cast(Any, variables_)
         given = variables(as_mapping, "variables")
         return Env._of({**self._variables, **Env._of(given)._variables})
 
@@ -178,5 +178,5 @@ def environment(value: Any) -> Env:
         return value
     if not isinstance(value, Mapping):
         raise wrong_type("env", "spawnfd.Env, a mapping of str, or None", value)
-    mapping: Mapping[Any, Any] = value
+    mapping: Mapping[Any, Any] = cast(Any, value)
     return Env._of(variables(mapping, "env"))
