@@ -375,3 +375,42 @@ def test_values_are_pickled_for_either_engine() -> None:
     given, event, chunk = pickle.loads(pickled)
     assert (type(given), type(event), type(chunk)) == (sf.Env, sf.Event, sf.Chunk)
     assert (given["A"], event.text, chunk.next) == ("1", "x\n", 2)
+
+
+def test_failed_start_returns_its_permit_at_once() -> None:
+    code = """
+    limiter = sf.Limiter(1)
+    for argv, options in ((["true"], {"actions": [1]}), (["/no/program"], {}), ([], {})):
+        try:
+            sf.run(argv, limiter=limiter, **options)
+        except (OSError, ValueError) as error:
+            print(limiter.running, limiter.waiting)
+    """
+    assert portable(code) == "0 0\n" * 3
+
+
+def test_start_without_a_thread_is_a_spawn_error() -> None:
+    """A process that may have no more threads is refused, and leaves no program."""
+    code = """
+    import os, threading
+    start = threading.Thread.start
+    for allowed in (0, 1):
+        left = allowed
+        def refuse(thread):
+            global left
+            left -= 1
+            if left < 0:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+        threading.Thread.start = refuse
+        try:
+            sf.run(["sleep", "1000"])
+        except sf.SpawnError as error:
+            print(error.stage, isinstance(error, BlockingIOError))
+        threading.Thread.start = start
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        print(sf.run(["echo", "on"]).text, end="")
+    """
+    assert portable(code) == "clone True\nclone True\non\n"

@@ -30,12 +30,18 @@ def _prepare(
     """Checks the arguments of a call, and returns a run that has not started."""
     # Take the permit out of the request first, so that an error returns it to the limiter at once.
     held = None if permit is None else permit.take()
-    refuse_program(program)
-    options = Options(given, call)
-    options.permit = held
-    command = Command(args, options)
-    warn_once()
-    return RunState(command, options, call == "start")
+    try:
+        refuse_program(program)
+        options = Options(given, call)
+        command = Command(args, options)
+        warn_once()
+        options.permit = held
+        return RunState(command, options, call == "start")
+    except BaseException:
+        # The traceback refers to the permit.
+        if held is not None:
+            held.release()
+        raise
 
 
 class ActiveRun:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from enum import Enum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from spawnfd._errors import SpawnError, make_error
 from spawnfd._portable import engine as engines
@@ -25,6 +25,9 @@ from spawnfd._portable.record import Record
 from spawnfd._portable.result import Outcome, Result
 from spawnfd._portable.wakeups import LOCK, Owned, Wakeup
 from spawnfd._types import Leftover
+
+if TYPE_CHECKING:
+    import subprocess
 
 # The first and the longest pause between two checks whether the program has ended, in seconds. The
 # end of its output causes a check, too.
@@ -62,6 +65,11 @@ def _not_ours() -> SpawnError:
     )
     call = "wait(), in a forked process"
     return make_error(errno.ECHILD, None, None, "wait", None, call, message)
+
+
+def _no_thread(error: RuntimeError) -> SpawnError:
+    message = f"the library cannot start a thread: {error}"
+    return make_error(errno.EAGAIN, None, None, "clone", None, "pthread_create()", message)
 
 
 class RunState(Owned):
@@ -129,14 +137,28 @@ class RunState(Owned):
                 self._fail(error)
 
         thread = threading.Thread(target=work, name="spawnfd-start", daemon=True)
-        thread.start()
-        thread.join()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._fail(_no_thread(error))
+        else:
+            thread.join()
         if isinstance(self._outcome, BaseException):
             raise self._outcome
 
     def _start(self) -> None:
         begun = time.monotonic()
         popen = self.command.popen(self.options, self._needs_input())
+        try:
+            self._register(popen, begun)
+        except BaseException:
+            popen.kill()
+            # Closes the pipes, and reaps the program.
+            popen.__exit__(None, None, None)
+            raise
+
+    def _register(self, popen: subprocess.Popen[bytes], begun: float) -> None:
+        """Lets the engine drive the run from now on."""
         process = platforms.Process(popen)
         with LOCK:
             self._process, self.pid, self._begun = process, popen.pid, begun
@@ -152,7 +174,10 @@ class RunState(Owned):
             timeout = self.options.timeout
             self._phase_end = None if timeout is None else begun + timeout
             self._next_poll = time.monotonic() + self._poll_pause
-            self._engine = engines.add(self)
+            try:
+                self._engine = engines.add(self)
+            except RuntimeError as error:
+                raise _no_thread(error) from None
             if self._is_cancelled:
                 self._engine.call(lambda: self._end("cancelled", self._cancelled_with))
 
