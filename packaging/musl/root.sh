@@ -15,7 +15,8 @@ cache=$3
 directory=$4
 cd "$(dirname "$0")/../.."
 
-key=$(cat packaging/musl/root.sh packaging/musl/requirements.txt packaging/requirements-roots.txt | sha256sum | cut -c1-16)
+key=$(cat packaging/musl/root.sh packaging/musl/libz.c packaging/musl/requirements.txt packaging/requirements-roots.txt |
+    sha256sum | cut -c1-16)
 python=$cache/musl-python-$key-$processor
 if [ ! -d "$python" ]; then
     scratch=$(mktemp -d "$cache/musl.XXXXXX")
@@ -41,6 +42,13 @@ if [ ! -d "$python" ]; then
         --exclude 'lib/python3.13/site-packages/*' --wildcards './bin/python3.13' './lib/libpython3.13.so.1.0' \
         './lib/python3.13'
     install -m 755 "$scratch"/wheel/uv-*.data/scripts/uv "$scratch/python/bin"
+    # The package lacks the libraries of Alpine that CPython's modules need.
+    compiler=${CC:-cc}
+    if [ "$processor" = aarch64 ]; then
+        scripts/setup-aarch64.sh
+        compiler=aarch64-linux-gnu-gcc
+    fi
+    "$compiler" -O2 -fPIC -nostdlib -shared -Wl,-soname,libz.so.1 -o "$scratch/python/lib/libz.so.1" packaging/musl/libz.c
     # Another run may have been faster.
     mv -T "$scratch/python" "$python" 2>/dev/null || [ -d "$python" ]
 fi
