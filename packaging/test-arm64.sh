@@ -22,7 +22,7 @@ scripts/setup-guest.sh
 packaging/setup.sh aarch64-unknown-linux-gnu >/dev/null
 
 root=$(packaging/root.sh --unpack arm64 "$cache/roots" trixie linux-image-arm64 bash bash-static busybox-static \
-    coreutils dash dpkg findutils git grep make musl procps python3 ripgrep sed tar)
+    coreutils dash diffutils dpkg findutils git grep libc-bin make musl procps python3 ripgrep sed tar)
 work=$scratch/work
 packaging/musl/root.sh "$root" aarch64 "$cache" "$work/musl"
 cp packaging/musl/smoke.sh "$work/musl"
