@@ -47,7 +47,7 @@ nothing_left
 
 uv=musl/usr/local/bin/uv
 $uv pip install --python /usr/bin/python3 --break-system-packages --no-index --find-links musl/packages spawnfd
-SMOKE_COLD="$2" python3 musl/packages/smoke.py
+python3 musl/packages/smoke.py
 $uv pip uninstall --python /usr/bin/python3 --break-system-packages spawnfd
 nothing_left
 echo "smoke: the wheel for glibc: passed"

@@ -5,7 +5,7 @@ set -eu
 export HOME=/root PATH=/usr/local/bin:/bin UV_OFFLINE=1 UV_NO_CACHE=1 PYTHONDONTWRITEBYTECODE=1
 python=/usr/local/bin/python3.13
 uv pip install --python $python --no-index --find-links /packages spawnfd
-SMOKE_COLD="needs x86_64 with glibc" $python /packages/smoke.py
+SMOKE_COLD="needs glibc" $python /packages/smoke.py
 $python -m spawnfd.demo --seconds 1 >/dev/null
 uv pip uninstall --python $python spawnfd
 left=$(find /usr/local -name '*spawnfd*')
