@@ -105,7 +105,7 @@ run() { # kernel, groups, others
         packaging/in-arm64.sh --time "${SPAWNFD_GUEST_TIME:-5400}" --kernel "$1" --files "$files" "$root" \
             "$scratch/work" "
             status=0
-            getconf PAGESIZE
+            grep -m 1 KernelPageSize /proc/self/smaps
             suites/in-guest.sh suites $accounts || status=1
             $4
             exit \$status" || echo 1 >"$scratch/failed"
