@@ -44,12 +44,14 @@ printf '%s\n' "$commands" >"$scratch/guest/commands"
 cat >"$scratch/guest/init" <<'EOF'
 #!/bin/busybox sh
 export HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin
-for each in proc:/proc sysfs:/sys devtmpfs:/dev tmpfs:/tmp cgroup2:/sys/fs/cgroup; do
+for each in proc:/proc sysfs:/sys devtmpfs:/dev cgroup2:/sys/fs/cgroup; do
     busybox mount -t "${each%:*}" none "${each#*:}"
 done
 mkdir /dev/shm /dev/pts
 busybox mount -t tmpfs none /dev/shm
 busybox mount -t devpts -o ptmxmode=0666 none /dev/pts
+# DIRECTORY of --files may have files in /tmp, so nothing is mounted there.
+busybox mkdir -p /tmp
 busybox chmod 1777 /dev/shm /tmp
 busybox ln -s /proc/self/fd /dev/fd
 # The limits that systemd sets.
@@ -75,5 +77,5 @@ archive() { # directory
 timeout "$time" qemu-system-aarch64 -M virt -cpu max,pauth-impdef=on $machine -m 4096 -net none -nographic -no-reboot \
     -kernel "$root"/boot/vmlinuz-*-"$flavour" -initrd "$scratch/initrd" \
     -append "console=ttyAMA0 panic=-1 $append" </dev/null |
-    tr -d '\r' | tee "$scratch/console"
+    sed -u 's/\r//g' | tee "$scratch/console"
 grep -qx 'in-arm64: exit status 0' "$scratch/console"

@@ -33,6 +33,10 @@ const AS_IS: &str = "SPAWNFD_AS_IS";
 /// The default time limit of a test. Most tests take less than a second on an idle machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
+/// An environment variable with a number, by which the time limit of each test is multiplied. The caller sets it on a
+/// slow machine.
+const SLOWNESS: &str = "SPAWNFD_SLOWNESS";
+
 /// The time that a test's processes have to end after the test. The library's guard runs on for up
 /// to a second.
 const GRACE: Duration = Duration::from_secs(10);
@@ -206,7 +210,9 @@ impl Isolated {
         let test = command.env_remove(SUPERVISOR).process_group(0).spawn().expect("the test binary starts again");
         let test = i32::try_from(test.id()).expect("a pid");
 
-        let outcome = wait_for(Some(test), Instant::now() + self.limit);
+        let slowness = std::env::var(SLOWNESS).map_or(1, |text| text.parse().expect("a number"));
+        let limit = self.limit * slowness;
+        let outcome = wait_for(Some(test), Instant::now() + limit);
         let message = match outcome {
             // Processes that the test started may take a moment to end.
             Outcome::Ended(status) if wait_for(None, Instant::now() + GRACE) == Outcome::Childless => {
@@ -216,7 +222,7 @@ impl Isolated {
                 }));
             }
             Outcome::Ended(status) => format!("left behind after {status}: {}", described_children()),
-            Outcome::Late => format!("still running after {:?}, killed: {}", self.limit, described_children()),
+            Outcome::Late => format!("still running after {limit:?}, killed: {}", described_children()),
             Outcome::Interrupted => "interrupted".to_owned(),
             Outcome::Childless => "the test's process was lost".to_owned(),
         };
