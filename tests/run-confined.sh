@@ -19,6 +19,8 @@ confinement=$1
 shift
 
 # The same packages as in `make build-tests`: another selection has other features, and cargo would build all again.
+# The pipe below would hide an error of the build.
+cargo test -q --workspace --exclude spawnfd-python --no-run
 binaries=$(cargo test -q --workspace --exclude spawnfd-python --no-run --message-format=json |
     python3 -c '
 import json, os, sys
