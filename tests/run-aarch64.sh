@@ -64,11 +64,12 @@ done
 CARGO_BUILD_TARGET=$target CC=aarch64-linux-gnu-gcc OBJCOPY=aarch64-linux-gnu-objcopy \
     scripts/build-capi.sh "$files$here/build/capi"
 if [ -n "$python_tests" ]; then
-    cargo build --quiet --release --target $target -p spawnfd-python
+    # As maturin does, so that nothing links libpython.
+    PYO3_BUILD_EXTENSION_MODULE=1 cargo build --quiet --release --target $target -p spawnfd-python
     install -m 755 "${CARGO_TARGET_DIR:-target}/$target/release/lib_spawnfd.so" \
         "$files$here/bindings/python/python/spawnfd/_spawnfd.abi3.so"
     version=$(basename "$(readlink "$root/usr/bin/python3")")
-    wanted=$(grep -E '^(anyio|pytest|pytest-timeout|trio|uvloop)==' bindings/python/requirements-dev.txt)
+    wanted=$(grep -E '^(anyio|hypothesis|pytest|pytest-timeout|trio|uvloop)==' bindings/python/requirements-dev.txt)
     packages=$cache/aarch64-$version-$(echo "$wanted" | sha256sum | cut -c1-16)
     if [ ! -d "$packages" ]; then
         # shellcheck disable=SC2086 # a list
