@@ -63,7 +63,7 @@ step "$bin/ruff" check bindings/python
 step "$bin/ruff" format --check bindings/python
 step "$bin/ruff" check bench
 step "$bin/ruff" format --check bench
-typed="$(echo scripts/check-*.py) scripts/cycles.py tests/run.py $(echo tests/test_*.py)"
+typed="$(echo scripts/check-*.py) scripts/cycles.py tests/run.py tests/built.py $(echo tests/test_*.py)"
 step "$bin/ruff" check --config bench/ruff.toml $typed
 step "$bin/ruff" format --check --config bench/ruff.toml $typed
 MYPYPATH=docs/site step "$bin/mypy" --strict $typed

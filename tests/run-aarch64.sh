@@ -42,15 +42,7 @@ root=$(packaging/root.sh --unpack arm64 "$cache/roots" trixie linux-image-arm64 
     busybox-static coreutils dash findutils gcc git grep libc6-dev mawk mount perl-base procps python3 ripgrep sed \
     util-linux util-linux-extra)
 
-# The pipe below would hide an error of the build.
-cargo test -q --target $target -p spawnfd-tests -p spawnfd-cli --no-run
-built=$(cargo test -q --target $target -p spawnfd-tests -p spawnfd-cli --no-run --message-format=json | python3 -c '
-import json, sys
-for line in sys.stdin:
-    if line.startswith("{"):
-        item = json.loads(line)
-        if item.get("executable"):
-            print(item["executable"])' | sort -u)
+built=$(tests/built.py --with-programs --target $target -p spawnfd-tests -p spawnfd-cli)
 
 # The guest has the repository and the programs at the same paths.
 files=$scratch/files

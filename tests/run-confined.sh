@@ -9,7 +9,7 @@
 # user    spawnfd-confine --user 65534        needs root
 # both    spawnfd-confine --docker --user 65534
 #
-# The binaries come from `cargo test --no-run --message-format=json`, with the caller's toolchain and CARGO_TARGET_DIR.
+# built.py builds the binaries, with the caller's toolchain and CARGO_TARGET_DIR.
 # The confined user must be able to read the target directory. If SPAWNFD_FULL is set, the ignored tests run
 # too, and therefore every launcher.
 set -eu
@@ -19,20 +19,12 @@ confinement=$1
 shift
 
 # The same packages as in `make build-tests`: another selection has other features, and cargo would build all again.
-# The pipe below would hide an error of the build.
-cargo test -q --workspace --exclude spawnfd-python --no-run
-binaries=$(cargo test -q --workspace --exclude spawnfd-python --no-run --message-format=json |
-    python3 -c '
-import json, os, sys
-wanted = sys.argv[1:]
-for line in sys.stdin:
-    item = json.loads(line) if line.startswith("{") else {}
-    if not item.get("executable") or not item["profile"]["test"]:
-        continue
-    folder = os.path.relpath(os.path.dirname(item["manifest_path"]))
-    name = os.path.basename(item["executable"]).rpartition("-")[0]
-    if folder.startswith(("crates/", "tests")) and (not wanted or name in wanted):
-        print(item["executable"])' "$@")
+only=
+for binary; do
+    only="$only --only $binary"
+done
+# shellcheck disable=SC2086 # a list
+binaries=$(tests/built.py $only --workspace --exclude spawnfd-python)
 target=$(dirname "$(dirname "$(echo "$binaries" | head -n 1)")")
 confine=$target/spawnfd-confine
 

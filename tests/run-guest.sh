@@ -21,15 +21,7 @@ others=${SPAWNFD_SUITES:-spawn=errors:: spawn=fallbacks:: spawn=killed:: spawn=a
 
 temporary=$(mktemp -d "${TMPDIR:-/tmp}/spawnfd-guest.XXXXXX")
 trap 'rm -rf "$temporary"' EXIT
-# The pipe below would hide an error of the build.
-cargo test -q -p spawnfd-tests --no-run
-built=$(cargo test -q -p spawnfd-tests --no-run --message-format=json | python3 -c '
-import json, sys
-for line in sys.stdin:
-    if line.startswith("{"):
-        item = json.loads(line)
-        if item.get("executable") and item["profile"]["test"]:
-            print(item["executable"])')
+built=$(tests/built.py -p spawnfd-tests)
 target=$(dirname "$(dirname "$(echo "$built" | head -n 1)")")
 root=$temporary/root
 mkdir -p "$root/suites"
