@@ -14,8 +14,5 @@ if [ "$(id -u)" != 0 ]; then
     echo "setup-roots: root directories of Debian need root: run this as root" >&2
     exit 1
 fi
-[ -n "$missing" ] || exit 0
-export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
 # shellcheck disable=SC2086 # a list of packages
-apt-get install -y -qq --no-install-recommends $missing >/dev/null
+[ -z "$missing" ] || "$(dirname "$0")/../scripts/install-packages.sh" setup-roots $missing

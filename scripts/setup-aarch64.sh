@@ -7,16 +7,8 @@ target=aarch64-unknown-linux-gnu
 missing=
 command -v aarch64-linux-gnu-gcc >/dev/null 2>&1 || missing="$missing gcc-aarch64-linux-gnu"
 [ -e /usr/aarch64-linux-gnu/lib/libc.a ] || missing="$missing libc6-dev-arm64-cross"
-if [ -n "$missing" ]; then
-    if [ "$(id -u)" != 0 ]; then
-        echo "setup-aarch64: missing$missing: install them (apt-get install --no-install-recommends$missing), or run this as root" >&2
-        exit 1
-    fi
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq
-    # shellcheck disable=SC2086 # a list of packages
-    apt-get install -y -qq --no-install-recommends $missing >/dev/null
-fi
+# shellcheck disable=SC2086 # a list of packages
+[ -z "$missing" ] || "$(dirname "$0")/install-packages.sh" setup-aarch64 $missing
 if ! ls "$(rustc --print target-libdir --target $target)"/libstd-*.rlib >/dev/null 2>&1; then
     if ! command -v rustup >/dev/null 2>&1; then
         echo "setup-aarch64: this Rust has no standard library for $target, and there is no rustup that could add it" >&2

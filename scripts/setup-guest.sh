@@ -12,12 +12,5 @@ need cpio cpio
 need strip binutils
 need dpkg-deb dpkg
 need perl perl-base
-[ -n "$missing" ] || exit 0
-if [ "$(id -u)" != 0 ]; then
-    echo "setup-guest: missing$missing: install them (apt-get install --no-install-recommends$missing), or run this as root" >&2
-    exit 1
-fi
-export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
 # shellcheck disable=SC2086 # a list of packages
-apt-get install -y -qq --no-install-recommends $missing >/dev/null
+[ -z "$missing" ] || "$(dirname "$0")/install-packages.sh" setup-guest $missing

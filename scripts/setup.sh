@@ -36,8 +36,7 @@ need pkg-config pkg-config
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 
 install() { # packages
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    "$(dirname "$0")/install-packages.sh" setup "$@"
 }
 
 # Debian keeps most of CPython's own tests apart from it; pyenv does not.
@@ -55,14 +54,8 @@ has_chromium() {
     return 1
 }
 
-if [ -n "$missing" ]; then
-    if [ "$(id -u)" != 0 ]; then
-        echo "setup: missing$missing: install them (apt-get install$missing), or run this as root" >&2
-        exit 1
-    fi
-    # shellcheck disable=SC2086 # a list of packages
-    install $missing
-fi
+# shellcheck disable=SC2086 # a list of packages
+[ -z "$missing" ] || install $missing
 # They are skipped where there are none.
 if [ "$(id -u)" = 0 ] && [ -x /usr/bin/python3 ] && ! has_own_tests; then
     own_tests=$(/usr/bin/python3 -c 'import sys; print("libpython%d.%d-testsuite" % sys.version_info[:2])')
