@@ -181,13 +181,18 @@ def use_python_package(
     call(python, smoke, SMOKE_PYTHON_IS_WARM=str(int(version <= NEWEST_WARM)))
 
 
+def new_venv(interpreter: Path, scratch: Path) -> tuple[Path, list[object]]:
+    """Makes a virtual environment. Returns its interpreter, and the command of its pip."""
+    call(interpreter, "-m", "venv", scratch / "venv")
+    python = scratch / "venv/bin/python"
+    return python, [python, "-m", "pip"]
+
+
 def check_pip(
     interpreter: Path, packages: Packages, scratch: Path, version: tuple[int, int]
 ) -> None:
     """A virtual environment of venv, with pip."""
-    call(interpreter, "-m", "venv", scratch / "venv")
-    python = scratch / "venv/bin/python"
-    pip = [python, "-m", "pip"]
+    python, pip = new_venv(interpreter, scratch)
     with nothing_left(scratch / "venv"):
         call(
             *pip,
@@ -206,9 +211,7 @@ def check_portable(
     interpreter: Path, packages: Packages, scratch: Path, version: tuple[int, int]
 ) -> None:
     """The wheel without a native part, which pip and uv choose only where no other wheel fits."""
-    call(interpreter, "-m", "venv", scratch / "venv")
-    python = scratch / "venv/bin/python"
-    pip = [python, "-m", "pip"]
+    python, pip = new_venv(interpreter, scratch)
     (wheel,) = packages.built("spawnfd-*-py3-none-any.whl")
     tests = ["Package", "Portable", "Run.test_result_has_status_and_streams"]
     tests += ["Run.test_missing_program_is_an_error_with_errno", "Run.test_sixteen_runs_at_once"]
@@ -251,8 +254,7 @@ def check_unsupported(interpreter: Path, packages: Packages, scratch: Path) -> N
 
     pip reports the reason only for a wheel that the user names.
     """
-    call(interpreter, "-m", "venv", scratch / "venv")
-    pip = [scratch / "venv/bin/python", "-m", "pip"]
+    _, pip = new_venv(interpreter, scratch)
     (wheel,) = packages.built("spawnfd-*-cp310-abi3-manylinux*_x86_64.whl")
     said = call(*pip, "install", "--no-cache-dir", "--no-index", wheel, status=1)
     check("is not a supported wheel on this platform" in said, f"pip said:\n{said}")

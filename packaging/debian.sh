@@ -8,7 +8,6 @@ set -eu
 out=$1
 : "${CARGO_TARGET_DIR:=$(pwd)/target}"
 export CARGO_TARGET_DIR
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 # check-glibc.sh checks this. dpkg-shlibdeps would ask for the glibc 2.34 that moved the symbols of libdl and libpthread.
 glibc="libc6 (>= 2.28)"
 maintainer="The spawnfd authors <spawnfd@users.noreply.github.com>"
@@ -18,11 +17,7 @@ if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
 fi
 export SOURCE_DATE_EPOCH
 
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+. packaging/scratch.sh
 
 # The names of source files have no path of this machine.
 export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
@@ -53,8 +48,7 @@ package() { # name, section, Depends, Multi-Arch; the description on standard in
     (cd "$root" && find usr -type f -exec md5sum {} + | LC_ALL=C sort -k 2 >DEBIAN/md5sums)
     chmod -R u=rwX,go=rX "$root"
     if grep -rlF "$(pwd)" "$root" >&2; then
-        echo "debian.sh: the files above contain the path of the checkout" >&2
-        exit 1
+        fail "the files above contain the path of the checkout"
     fi
     file=$out/${1}_${version}_$architecture.deb
     dpkg-deb --root-owner-group -Zxz --build "$root" "$file" >/dev/null
@@ -62,8 +56,7 @@ package() { # name, section, Depends, Multi-Arch; the description on standard in
     sed -n "s/^$1 //p" packaging/debian/contents | sed "s/TRIPLET/$triplet/" >"$scratch/wanted"
     dpkg-deb --fsys-tarfile "$file" | tar -t | grep -v '/$' | LC_ALL=C sort >"$scratch/found"
     if ! diff -u "$scratch/wanted" "$scratch/found" >&2; then
-        echo "debian.sh: $file has other files than packaging/debian/contents lists" >&2
-        exit 1
+        fail "$file has other files than packaging/debian/contents lists"
     fi
     if command -v lintian >/dev/null 2>&1; then
         lintian --allow-root --fail-on error,warning "$file"

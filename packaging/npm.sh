@@ -10,18 +10,8 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 : "${CARGO_TARGET_DIR:=$(pwd)/target}"
 export CARGO_TARGET_DIR
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+. packaging/scratch.sh
 rm -f "$out"/spawnfd-*.tgz
-
-fail() {
-    echo "npm: $*" >&2
-    exit 1
-}
 
 # Packs a directory that has its package.json, with the licences.
 pack() { # directory

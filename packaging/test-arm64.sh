@@ -10,12 +10,7 @@ set -eu
 cd "$(dirname "$0")/.."
 packages=$(realpath "$1")
 cache=${CACHE:-/var/cache/spawnfd}
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-scratch=$(mktemp -d)
-trap 'rm -rf --one-file-system "$scratch"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+. packaging/scratch.sh
 packaging/setup-roots.sh
 scripts/setup-guest.sh
 # The compiler for the programs of the C guide.
@@ -37,8 +32,5 @@ cat >"$work/spawn.py" <<'EOF'
 import os
 os.waitpid(os.posix_spawn("/bin/echo", ["echo", "spawned"], os.environ), 0)
 EOF
-packaging/in-arm64.sh "$root" "$work" "sh smoke.sh $version" || {
-    echo "test-arm64: failed" >&2
-    exit 1
-}
+packaging/in-arm64.sh "$root" "$work" "sh smoke.sh $version" || fail "failed"
 echo "test-arm64: passed"

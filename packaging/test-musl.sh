@@ -10,11 +10,7 @@ set -eu
 cd "$(dirname "$0")/.."
 packages=$(realpath "$1")
 cache=${CACHE:-/var/cache/spawnfd}
-scratch=$(mktemp -d)
-trap 'rm -rf --one-file-system "$scratch"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+. packaging/scratch.sh
 packaging/setup-roots.sh
 
 debian=$(packaging/root.sh --unpack amd64 "$cache/roots" trixie musl busybox-static bash-static)
@@ -24,8 +20,5 @@ cp "$packages"/spawnfd-*.whl packaging/smoke.py "$scratch/root/packages"
 cp packaging/musl/smoke.sh "$scratch/root"
 # shellcheck disable=SC2016 # the inner shell expands the variable
 timeout 900 unshare --mount --pid --fork --kill-child --net sh -euc 'mount -t proc proc "$1/proc"
-    exec chroot "$1" /bin/busybox env -i /bin/busybox sh /smoke.sh' sh "$scratch/root" || {
-    echo "test-musl: x86_64 failed" >&2
-    exit 1
-}
+    exec chroot "$1" /bin/busybox env -i /bin/busybox sh /smoke.sh' sh "$scratch/root" || fail "x86_64 failed"
 echo "test-musl: x86_64: passed"

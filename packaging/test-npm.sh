@@ -11,20 +11,11 @@
 set -eu
 cd "$(dirname "$0")/.."
 packages=$(realpath "$1")
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-main=$packages/spawnfd-$version.tgz
 cache=${CACHE:-/var/cache/spawnfd}
 mkdir -p "$cache"
-scratch=$(mktemp -d "$cache/npm.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-fail() {
-    echo "test-npm: $*" >&2
-    exit 1
-}
+scratch_parent=$cache
+. packaging/scratch.sh
+main=$packages/spawnfd-$version.tgz
 
 runtimes=$cache/npm-$(sha256sum packaging/npm/package-lock.json | cut -c1-16)
 if [ ! -d "$runtimes" ]; then

@@ -10,19 +10,9 @@ set -eu
 cd "$(dirname "$0")/.."
 packages=$(realpath "$1")
 cache=${CACHE:-/var/cache/spawnfd}
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-scratch=$(mktemp -d)
-trap 'rm -rf --one-file-system "$scratch"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+. packaging/scratch.sh
 packaging/setup-roots.sh
 scripts/setup-guest.sh
-
-fail() {
-    echo "test-static: $*" >&2
-    exit 1
-}
 
 # A root that has only busybox, the command and the checks.
 bare_root() { # processor in Debian's words, in the kernel's words, directory, packages of the root...
