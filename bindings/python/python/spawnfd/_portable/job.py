@@ -16,7 +16,7 @@ from spawnfd._portable.options import Options
 from spawnfd._portable.program import Command
 from spawnfd._portable.result import Result
 from spawnfd._portable.run_state import RunState
-from spawnfd._portable.wakeups import LOCK, Queue, Wakeup, Yes
+from spawnfd._portable.wakeups import LOCK, Queue, Wakeup
 from spawnfd._portable.warning import warn_once
 
 
@@ -193,7 +193,7 @@ class Job:
         with LOCK:
             return False if self._run.is_forked_copy() else self._events.next()
 
-    def has_event(self) -> Yes | None:
+    def has_event(self) -> Literal[True] | None:
         with LOCK:
             return True if self._run.is_forked_copy() or self._events.has_next() else None
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import sys
 from collections import deque
 from contextlib import suppress
+from typing import Literal
 
 from spawnfd._portable.arguments import integer
-from spawnfd._portable.wakeups import LOCK, Owned, Wakeup, Yes
+from spawnfd._portable.wakeups import LOCK, Owned, Wakeup
 
 
 class Limiter(Owned):
@@ -118,7 +119,7 @@ class PermitRequest:
         if limiter is not None:
             limiter._request(self)
 
-    def is_granted(self) -> Yes | None:
+    def is_granted(self) -> Literal[True] | None:
         return True if self._limiter is None or self.permit is not None else None
 
     def take(self) -> Permit | None:

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import socket
@@ -135,6 +135,3 @@ class Owned:
 
     def is_forked_copy(self) -> bool:
         return self._owner != os.getpid()
-
-
-Yes = Literal[True]
