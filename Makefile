@@ -126,18 +126,20 @@ test-kernel: test-kernel-series test-kernel-library ## The kernel series: its se
 
 test-kernel-series: setup ## The kernel series, built plain and with KASAN and lockdep; its selftests in QEMU.
 	@mkdir -p build && rm -f $(SKIPS)
+	kernel/qemu/inputs.sh series >build/tested-series
 	scripts/setup-guest.sh
 	SPAWNFD_SKIPS=$(SKIPS) kernel/qemu/test-kernel.sh $(CACHE)/kernel
-	kernel/qemu/inputs.sh series >kernel/tested-series
+	mv build/tested-series kernel/tested-series
 	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
 
 test-kernel-library: setup ## The library's suites in QEMU under the kernel series; limits by cgroups under Linux 6.1.
 	@mkdir -p build && rm -f $(SKIPS)
+	kernel/qemu/inputs.sh library >build/tested-library
 	scripts/setup-guest.sh
 	SPAWNFD_SKIPS=$(SKIPS) SPAWNFD_SUITES="$(KERNEL_SUITES)" SPAWNFD_GUEST_TIME=7200 \
 	    tests/run-guest.sh $(CACHE)/kernel $$(kernel/qemu/build.sh $(CACHE)/kernel base)/bzImage
 	SPAWNFD_SKIPS=$(SKIPS) SPAWNFD_SUITES="$(CGROUP_SUITES)" tests/run-guest.sh $(CACHE)/kernel
-	kernel/qemu/inputs.sh library >kernel/tested-library
+	mv build/tested-library kernel/tested-library
 	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
 
 kernel-shell: setup ## A shell under the series' kernel in QEMU, with the spawnfd command and the selftests.

@@ -39,15 +39,15 @@ scripts/setup-guest.sh
 scripts/setup-aarch64.sh
 # The kernels, the programs that the suites and their shell scripts call, a C compiler and CPython.
 root=$(packaging/root.sh --unpack arm64 "$cache/roots" trixie linux-image-arm64 linux-image-arm64-16k bash \
-    busybox-static coreutils dash findutils gcc git grep libc6-dev mawk mount perl-base procps python3 ripgrep sed \
-    util-linux util-linux-extra)
+    busybox-static coreutils dash findutils gcc git grep libc6-dev make mawk mount perl-base procps python3 ripgrep \
+    sed util-linux util-linux-extra)
 
 built=$(tests/built.py --with-programs --target $target -p spawnfd-tests -p spawnfd-cli)
 
 # The guest has the repository and the programs at the same paths.
 files=$scratch/files
 mkdir -p "$files$here"
-git ls-files -z tests bindings/python crates include man scripts Cargo.toml |
+git ls-files -z tests bindings/python crates docs include man scripts Cargo.toml Makefile |
     cpio --quiet --null -pd "$files$here" 2>/dev/null
 for file in $built; do
     mkdir -p "$files$(dirname "$file")"

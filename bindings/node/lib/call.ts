@@ -42,7 +42,8 @@ const listeners = new WeakMap<AbortSignal, Set<() => void>>();
 
 /**
  * Calls `stop` once a signal is aborted. Returns a function that removes the listener. All calls share one listener of
- * the signal, because Node 20 warns of many.
+ * the signal, because Node 20 warns of many. The call that began last is stopped first: one that waits for a limiter
+ * must not get the place of one that this signal ends.
  *
  * @internal
  */
@@ -52,7 +53,7 @@ export function onAbort(signal: AbortSignal, stop: () => void): () => void {
     const all = new Set<() => void>();
     stops = all;
     listeners.set(signal, all);
-    const stopAll = (): void => all.forEach((stop) => stop());
+    const stopAll = (): void => [...all].reverse().forEach((stop) => stop());
     signal.addEventListener('abort', stopAll, { once: true });
     removals.set(all, () => signal.removeEventListener('abort', stopAll));
   }

@@ -86,15 +86,15 @@ fn the_next_command_finds_the_last_status(shell: Shell) {
 fn a_command_has_its_own_cpu_time(shell: Shell) {
     let session = shell.open(SessionOptions::new());
     let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
-    let [least, idle] = [Duration::from_millis(50), Duration::from_millis(40)];
+    let least = Duration::from_millis(50);
     for text in [busy, &format!("sh -c '{busy}'"), &format!("({busy}) & wait"), &format!("{busy} | cat")] {
         let begun = Instant::now();
         let output = run(&session, text);
         assert!(output.usage.cpu >= least, "{text}: {:?}", output.usage);
         // A pipeline uses both CPUs.
         assert!(output.usage.cpu <= begun.elapsed() * 2, "{text}: {:?}", output.usage);
-        let output = run(&session, "sleep 0.1");
-        assert!(output.usage.cpu < idle, "after {text}: {:?}", output.usage);
+        let idle = run(&session, "sleep 0.1").usage.cpu;
+        assert!(idle < Duration::from_millis(40).max(output.usage.cpu / 3), "after {text}: {idle:?}");
     }
 }
 

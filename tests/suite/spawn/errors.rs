@@ -18,6 +18,7 @@ use spawnfd::error::{Errno, ErrorKind, Stage};
 use spawnfd::template::TemplateCache;
 use spawnfd::{Command, Run, Stdio, Template};
 use spawnfd_tests::confine::{self, Confinement};
+use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{has_builders, isolated, require_root, scratch, skip};
 
 static CHILD_SIGNALS: AtomicUsize = AtomicUsize::new(0);
@@ -229,7 +230,7 @@ fn assert_nothing_left_at_each_limit(template: &Template, warm: bool) {
         common::library_descriptors().last().copied().unwrap_or(0).max(std::os::fd::AsRawFd::as_raw_fd(&null));
     let mut started = 0;
     for room in 0..12 {
-        let before = spawnfd_tests::leaks::Snapshot::take();
+        let before = Snapshot::take();
         let old = set_soft_limit(libc::RLIMIT_NOFILE, highest as u64 + 1 + room);
         let outcome = template.command().stdin(Stdio::Piped).stdout(Stdio::Piped).descriptor(&null, 5).spawn();
         set_soft_limit(libc::RLIMIT_NOFILE, old);
@@ -245,11 +246,11 @@ fn assert_nothing_left_at_each_limit(template: &Template, warm: bool) {
         if warm {
             // When descriptors are short, the library may close the sockets that it keeps, and open
             // them again.
-            let kept = |snapshot: &spawnfd_tests::leaks::Snapshot| {
+            let kept = |snapshot: &Snapshot| {
                 let fds = snapshot.fds.iter().filter(|(_, fd)| !fd.target.starts_with("socket:"));
                 fds.map(|(number, fd)| (*number, fd.inode)).collect::<Vec<_>>()
             };
-            assert_eq!(kept(&before), kept(&spawnfd_tests::leaks::Snapshot::take()));
+            assert_eq!(kept(&before), kept(&Snapshot::take()));
         }
         assert_eq!(common::children(), Vec::<i32>::new());
     }
@@ -338,7 +339,7 @@ fn running_out_of_processes_is_an_error() {
             Confinement::default().user(54_321, 54_321).apply().expect("confined");
             let template = Template::open("/bin/true").expect("a template");
             assert_eq!(code(template.command().spawn()), Ok(0));
-            let before = spawnfd_tests::leaks::Snapshot::take();
+            let before = Snapshot::take();
             let old = set_soft_limit(libc::RLIMIT_NPROC, 1);
             for _ in 0..20 {
                 let error = template.command().stdin(Stdio::Piped).refused("the limit is reached");
@@ -391,11 +392,14 @@ fn enfile_is_an_error_at_its_stage() {
             // The first round refuses no call, so that the library opens the descriptors that it
             // keeps.
             for (calls, stage) in std::iter::once((&[][..], None)).chain(cases) {
-                let before = spawnfd_tests::leaks::Snapshot::take();
+                let before = Snapshot::take();
                 std::thread::spawn(move || assert_enfile_of(launcher, calls, stage))
                     .join()
                     .expect("the thread's assertions hold");
-                if !calls.is_empty() {
+                if calls.is_empty() {
+                    // The thread must not be in the next round's snapshot.
+                    common::eventually("the thread ends", || Snapshot::take().threads == before.threads);
+                } else {
                     common::assert_unchanged_except_sockets(&before);
                     assert_eq!(common::children(), Vec::<i32>::new());
                 }
