@@ -253,8 +253,12 @@ pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) {
     assert!(status.success());
 }
 
-/// Duplicates a descriptor to a given number, without close-on-exec.
+/// Duplicates a descriptor to a given number, without close-on-exec. Raises the soft limit of this process if needed.
 pub fn at_number(file: &impl AsRawFd, number: i32) -> OwnedFd {
+    let enough = number as u64 + 1;
+    if soft_limit(libc::RLIMIT_NOFILE) < enough {
+        set_soft_limit(libc::RLIMIT_NOFILE, enough);
+    }
     // SAFETY: the caller passes a number that no other owner uses. The returned value owns the new
     // descriptor.
     unsafe {
@@ -280,15 +284,23 @@ pub fn assert_left_alone(path: &Path, numbers: &[i32], program: i32) {
 
 /// Sets a soft limit of this process, and returns the previous one.
 pub fn set_soft_limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
-    // SAFETY: the calls read and write a struct of this function, and change only a limit of this isolated process.
-    unsafe {
-        let mut limit = std::mem::MaybeUninit::<libc::rlimit>::zeroed().assume_init();
-        assert_eq!(libc::getrlimit(resource, &raw mut limit), 0);
-        let before = limit.rlim_cur;
-        limit.rlim_cur = soft;
-        assert_eq!(libc::setrlimit(resource, &raw const limit), 0);
-        before
-    }
+    let limit = limit(resource);
+    let changed = libc::rlimit { rlim_cur: soft, ..limit };
+    // SAFETY: the call reads a struct of this function, and changes only a limit of this isolated process.
+    assert_eq!(unsafe { libc::setrlimit(resource, &raw const changed) }, 0);
+    limit.rlim_cur
+}
+
+/// Returns a soft limit of this process.
+pub fn soft_limit(resource: libc::__rlimit_resource_t) -> u64 {
+    limit(resource).rlim_cur
+}
+
+fn limit(resource: libc::__rlimit_resource_t) -> libc::rlimit {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call writes to a struct of this function.
+    assert_eq!(unsafe { libc::getrlimit(resource, &raw mut limit) }, 0);
+    limit
 }
 
 /// The pids of this process's children, except guards. They include zombies, and children whose exit signal is 0.
