@@ -6,6 +6,7 @@ use clap_complete::Shell;
 
 use crate::doctor::Doctor;
 use crate::run::Run;
+use crate::serve::Serve;
 use crate::shell::Shell as SessionShell;
 use crate::warm::Warm;
 
@@ -29,6 +30,7 @@ Examples:
 pub enum Subcommands {
     Run(Box<Run>),
     Shell(Box<SessionShell>),
+    Serve(Serve),
     Doctor(Doctor),
     Warm(Warm),
     /// Print a completion script for a shell

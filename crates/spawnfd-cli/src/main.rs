@@ -10,6 +10,7 @@ mod options;
 mod ordered;
 mod os;
 mod run;
+mod serve;
 mod shell;
 mod table;
 mod usage;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
     let outcome = match cli.subcommand {
         Subcommands::Run(run) => run.run(),
         Subcommands::Shell(shell) => shell.run(),
+        Subcommands::Serve(serve) => serve.run().map(|()| 0),
         Subcommands::Doctor(doctor) => doctor.run().map(|()| 0),
         Subcommands::Warm(warm) => warm.run().map(|()| 0),
         Subcommands::Completions { shell } => manual::completions(shell).map(|()| 0),

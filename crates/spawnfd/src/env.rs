@@ -29,9 +29,34 @@ use crate::host::per_process::PerProcess;
 #[must_use = "an environment has no effect until a command uses it"]
 pub struct Env(Arc<Variables>);
 
+/// A change of an environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Keep only the variables whose names match one of these patterns.
+    KeepOnly(Vec<OsString>),
+    /// Remove the variables whose names match one of these patterns.
+    Deny(Vec<OsString>),
+    /// Set a variable to a value.
+    Set(OsString, OsString),
+    /// Remove a variable.
+    Unset(OsString),
+}
+
+impl Change {
+    /// The variable that this change sets or removes.
+    fn variable(&self) -> Option<&OsStr> {
+        match self {
+            Change::Set(name, _) | Change::Unset(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Default)]
 struct Variables {
     by_name: BTreeMap<OsString, OsString>,
+    /// The changes that made these variables from those of this process. `None`: they do not depend on them.
+    changes: Option<Vec<Change>>,
     /// Names that were set here but are not valid. Inherited names are passed on unchecked.
     invalid_names: BTreeSet<OsString>,
     encoded: OnceLock<Arc<ArgBlock<'static>>>,
@@ -68,7 +93,12 @@ impl fmt::Debug for Env {
 /// A copy starts without an encoding, because the caller copies the variables only to change them.
 impl Clone for Variables {
     fn clone(&self) -> Variables {
-        Variables { by_name: self.by_name.clone(), invalid_names: self.invalid_names.clone(), encoded: OnceLock::new() }
+        Variables {
+            by_name: self.by_name.clone(),
+            changes: self.changes.clone(),
+            invalid_names: self.invalid_names.clone(),
+            encoded: OnceLock::new(),
+        }
     }
 }
 
@@ -78,6 +108,11 @@ impl Variables {
             self.invalid_names.insert(name.clone());
         }
         self.by_name.insert(name, value);
+    }
+
+    fn retain(&mut self, keep: impl Fn(&[u8]) -> bool) {
+        self.by_name.retain(|name, _| keep(name.as_bytes()));
+        self.invalid_names.retain(|name| keep(name.as_bytes()));
     }
 }
 
@@ -98,7 +133,7 @@ impl Env {
             _ => {
                 // If a name occurs twice, the first value counts, as for getenv(3).
                 let by_name = now.iter().rev().cloned().collect();
-                let env = Env(Arc::new(Variables { by_name, ..Variables::default() }));
+                let env = Env(Arc::new(Variables { by_name, changes: Some(Vec::new()), ..Variables::default() }));
                 *last = Some(LastInherited(now, env.clone()));
                 env
             }
@@ -144,30 +179,24 @@ impl Env {
 
     /// Keeps only the variables whose names match one of `patterns`.
     pub fn keep_only<S: AsRef<OsStr>>(self, patterns: impl IntoIterator<Item = S>) -> Env {
-        let patterns: Vec<S> = patterns.into_iter().collect();
-        self.filter(|name| patterns.iter().any(|pattern| matches(pattern.as_ref().as_bytes(), name)))
+        self.apply(Change::KeepOnly(owned(patterns)))
     }
 
     /// Removes the variables whose names match one of `patterns`.
     ///
     /// Without a sandbox, a program of the same user can still read them in `/proc/PID/environ` of this process.
     pub fn deny<S: AsRef<OsStr>>(self, patterns: impl IntoIterator<Item = S>) -> Env {
-        let patterns: Vec<S> = patterns.into_iter().collect();
-        self.filter(|name| !patterns.iter().any(|pattern| matches(pattern.as_ref().as_bytes(), name)))
+        self.apply(Change::Deny(owned(patterns)))
     }
 
     /// Sets one variable. The spawn reports a name that is not valid: empty, or with `=` or NUL.
-    pub fn set(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Env {
-        self.change().set(name.into(), value.into());
-        self
+    pub fn set(self, name: impl Into<OsString>, value: impl Into<OsString>) -> Env {
+        self.apply(Change::Set(name.into(), value.into()))
     }
 
     /// Removes one variable.
-    pub fn unset(mut self, name: impl AsRef<OsStr>) -> Env {
-        let variables = self.change();
-        variables.by_name.remove(name.as_ref());
-        variables.invalid_names.remove(name.as_ref());
-        self
+    pub fn unset(self, name: impl AsRef<OsStr>) -> Env {
+        self.apply(Change::Unset(name.as_ref().to_owned()))
     }
 
     /// Sets variables that stop common tools from prompting, paging and colouring their output.
@@ -201,19 +230,31 @@ impl Env {
         names.filter(|name| self.get(name) != base.get(name)).collect()
     }
 
-    fn filter(mut self, keep: impl Fn(&[u8]) -> bool) -> Env {
-        let variables = self.change();
-        variables.by_name.retain(|name, _| keep(name.as_bytes()));
-        variables.invalid_names.retain(|name| keep(name.as_bytes()));
+    /// Changes the variables. Copies them first if another `Env` shares them.
+    pub(crate) fn apply(mut self, change: Change) -> Env {
+        let variables = Arc::make_mut(&mut self.0);
+        variables.encoded = OnceLock::new();
+        if let Some(changes) = &mut variables.changes {
+            // Only the last change of a variable has an effect.
+            changes.retain(|earlier| change.variable().is_none() || earlier.variable() != change.variable());
+            changes.push(change.clone());
+        }
+        match change {
+            Change::KeepOnly(patterns) => variables.retain(|name| matches_one(&patterns, name)),
+            Change::Deny(patterns) => variables.retain(|name| !matches_one(&patterns, name)),
+            Change::Set(name, value) => variables.set(name, value),
+            Change::Unset(unset) => {
+                variables.by_name.remove(&unset);
+                variables.invalid_names.remove(&unset);
+            }
+        }
         self
     }
 
-    /// Returns the variables so that the caller can change them. Copies them first if another `Env` shares them, and
-    /// drops the encoding.
-    fn change(&mut self) -> &mut Variables {
-        let variables = Arc::make_mut(&mut self.0);
-        variables.encoded = OnceLock::new();
-        variables
+    /// The changes that made this environment from that of this process. `None`: it does not depend on it.
+    #[cfg(feature = "remote")]
+    pub(crate) fn changes(&self) -> Option<&[Change]> {
+        self.0.changes.as_deref()
     }
 
     /// The block for execve, encoded once.
@@ -256,6 +297,14 @@ impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Env {
         variables.into_iter().for_each(|(name, value)| all.set(name.into(), value.into()));
         Env(Arc::new(all))
     }
+}
+
+fn owned<S: AsRef<OsStr>>(patterns: impl IntoIterator<Item = S>) -> Vec<OsString> {
+    patterns.into_iter().map(|pattern| pattern.as_ref().to_owned()).collect()
+}
+
+fn matches_one(patterns: &[OsString], name: &[u8]) -> bool {
+    patterns.iter().any(|pattern| matches(pattern.as_bytes(), name))
 }
 
 /// Whether a pattern of literal bytes, `*` and `?` matches the whole name.

@@ -96,6 +96,22 @@ struct Fields {
     run: Option<SharedRunError>,
 }
 
+/// The parts of an error for another process.
+#[cfg(feature = "serde")]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub(crate) struct StoredError {
+    stage: String,
+    #[serde(default)]
+    action: usize,
+    errno: i32,
+    call: String,
+    message: String,
+    #[serde(default)]
+    refused: bool,
+    #[serde(default)]
+    actions_ran: bool,
+}
+
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -143,6 +159,30 @@ impl Error {
         let mut error = Error::new(stage, errno, call);
         error.0.refused = true;
         error
+    }
+
+    /// The parts of an error for another process.
+    #[cfg(feature = "serde")]
+    pub(crate) fn parts(&self) -> StoredError {
+        let Fields { stage, errno, call, refused, actions_ran, .. } = &*self.0;
+        StoredError {
+            stage: stage.name().to_owned(),
+            action: self.action().unwrap_or_default(),
+            errno: errno.raw(),
+            call: call.clone(),
+            message: self.message().into_owned(),
+            refused: *refused,
+            actions_ran: *actions_ran,
+        }
+    }
+
+    /// The error with these parts. `None`: the stage is not known.
+    #[cfg(feature = "serde")]
+    pub(crate) fn of_parts(parts: StoredError) -> Option<Error> {
+        let stage = Stage::from_name(&parts.stage, parts.action)?;
+        let mut error = Error::new(stage, Errno::from_raw(parts.errno), parts.call).saying(parts.message);
+        (error.0.refused, error.0.actions_ran) = (parts.refused, parts.actions_ran);
+        Some(error)
     }
 
     /// Marks the error as one of a child that has performed actions of the caller, so the start must not be repeated.

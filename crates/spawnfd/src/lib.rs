@@ -150,6 +150,8 @@ pub mod internal {
     pub use crate::child::signaller::Signaller;
     pub use crate::command::arguments::{Kind, Value, filter, text};
     pub use crate::command::names::{signal, signal_name};
+    #[cfg(feature = "remote")]
+    pub use crate::command::remote::{EnvChange, RemoteCall, RemoteValue};
     pub use crate::command::table::{ACTIONS, ATTRIBUTES, Action, Argument, WrongValue, printed};
     pub use crate::env::NONINTERACTIVE;
     pub use crate::error::message::os_text;
@@ -166,12 +168,27 @@ pub mod internal {
     pub use crate::job::serialize::Details;
     #[cfg(feature = "serde")]
     pub use crate::job::stored::Stored;
+    #[cfg(feature = "remote")]
+    pub use crate::job::{
+        EngineOrder,
+        remote::{RemoteRun, RemoteRuns, UnstartedJob, acquire, acquire_async, remote_job},
+    };
     pub use crate::session::side::{SavedState, SideState};
     pub use spawnfd_sys::{Call, CallSet, call, kept_status};
 
     /// Lets `/bin/sh` run the program's file if the kernel does not know its format (ENOEXEC), as execvp(3) does.
     pub fn fall_back_to_shell(command: &mut crate::Command<'_>) {
         command.drop_in.falls_back_to_shell = true;
+    }
+
+    /// An error.
+    pub fn error(stage: crate::error::Stage, errno: crate::error::Errno, call: &str, message: &str) -> crate::Error {
+        crate::Error::new(stage, errno, call).saying(message)
+    }
+
+    /// The error of an argument that is not valid.
+    pub fn invalid(argument: &str, message: &str) -> crate::Error {
+        crate::Error::invalid(argument).saying(message)
     }
 
     /// The directory of this process's own cgroup (v2), if it has one.

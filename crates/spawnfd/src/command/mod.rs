@@ -9,6 +9,8 @@ mod lower;
 pub(crate) mod names;
 #[cfg(feature = "warm")]
 mod parkable;
+#[cfg(feature = "remote")]
+pub(crate) mod remote;
 mod start;
 pub(crate) mod table;
 
@@ -118,6 +120,9 @@ pub struct Command<'fd> {
     signals: Signals,
     namespaces: NewNamespaces,
     filter: Option<Arc<[FilterInstruction]>>,
+    /// The actions and attributes that were added by their names.
+    #[cfg(feature = "remote")]
+    named: remote::NamedActions,
     /// The first rejected argument, which [`Command::spawn`] reports.
     pub(crate) refused: Option<Error>,
 }
@@ -280,6 +285,8 @@ impl<'fd> Command<'fd> {
             signals: Signals::default(),
             namespaces: NewNamespaces::default(),
             filter: None,
+            #[cfg(feature = "remote")]
+            named: remote::NamedActions::default(),
             refused: None,
         }
     }

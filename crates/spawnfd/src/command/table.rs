@@ -136,7 +136,14 @@ impl Action {
     /// A value is not one of its argument's type. The library makes further checks when it starts the command.
     pub fn add<'fd>(&self, command: &mut Command<'fd>, values: &[Value<'fd>]) -> Result<(), WrongValue> {
         let mut taken = Values::new(values);
+        #[cfg(feature = "remote")]
+        let before = command.actions.len();
         let added = (self.add)(command, &mut taken).map(drop);
+        #[cfg(feature = "remote")]
+        if added.is_ok() {
+            let count = command.actions.len() - before;
+            command.named.add(self, values, count);
+        }
         added.map_err(|reason| {
             let argument = self.arguments.get(taken.count().saturating_sub(1)).map_or("", |argument| argument.name);
             WrongValue { argument, reason }

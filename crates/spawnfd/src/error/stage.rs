@@ -65,6 +65,40 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// The stages, with an index of 0.
+    #[cfg(feature = "serde")]
+    const ALL: [Stage; 22] = [
+        Stage::Validate,
+        Stage::Template,
+        Stage::Revalidate,
+        Stage::Credentials,
+        Stage::Clone,
+        Stage::Descriptors,
+        Stage::Stdio(0),
+        Stage::Stdio(1),
+        Stage::Stdio(2),
+        Stage::CurrentDir,
+        Stage::Action(0),
+        Stage::Signals,
+        Stage::Filter,
+        Stage::Exec,
+        Stage::Killed,
+        Stage::Wait,
+        Stage::Capture,
+        Stage::Snapshot,
+        Stage::Tree,
+        Stage::Limit,
+        Stage::Warm,
+        Stage::Exit,
+    ];
+
+    /// The stage with this name; an action gets the index.
+    #[cfg(feature = "serde")]
+    pub(crate) fn from_name(name: &str, index: usize) -> Option<Stage> {
+        let stage = Stage::ALL.into_iter().find(|stage| stage.name() == name)?;
+        Some(if stage == Stage::Action(0) { Stage::Action(index) } else { stage })
+    }
+
     /// A short lower-case name, the same in every language.
     pub fn name(self) -> &'static str {
         match self {

@@ -226,7 +226,7 @@ impl Command<'_> {
     }
 
     /// Checks the run's options, and that at most one of them and of the command's streams provides each stream.
-    pub(super) fn validate_run(&self, run: &Run) -> Result<()> {
+    pub(crate) fn validate_run(&self, run: &Run) -> Result<()> {
         run.validate()?;
         let mut explicit =
             zip(["stdin", "stdout", "stderr"], &self.stdio).filter(|(_, stdio)| stdio.is_some()).map(|(name, _)| name);

@@ -145,6 +145,18 @@ impl Job {
         self.pid
     }
 
+    /// How far control of the process tree reaches.
+    #[doc(hidden)]
+    pub fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    /// Passes an order to what drives the run.
+    #[doc(hidden)]
+    pub fn order(&self, order: EngineOrder) {
+        self.handle.order(order);
+    }
+
     /// Waits for the result. Can be called any number of times.
     ///
     /// # Errors

@@ -82,6 +82,31 @@ impl Source {
         (InputWriter(shared.clone()), Source::Stream(InputStream(shared)))
     }
 
+    /// Takes at most `max` of the bytes that can be written now. Returns `None` after the last.
+    #[cfg(feature = "remote")]
+    pub(super) fn take(&mut self, max: usize) -> Option<Vec<u8>> {
+        match self {
+            Source::Bytes(bytes, at) => {
+                let left = &bytes.as_bytes()[*at..];
+                let taken = left[..left.len().min(max)].to_vec();
+                *at += taken.len();
+                Some(taken).filter(|_| !left.is_empty())
+            }
+            Source::Stream(InputStream(shared)) => {
+                let mut queue = shared.queue.lock();
+                if queue.bytes.is_empty() && queue.closed {
+                    return None;
+                }
+                let length = queue.bytes.len().min(max);
+                let taken = queue.bytes.drain(..length).collect();
+                if queue.bytes.len() <= shared.max_bytes / 2 {
+                    shared.wake_writer(queue);
+                }
+                Some(taken)
+            }
+        }
+    }
+
     fn write_once(&mut self, fd: RawFd, line: Option<&mut TypedLine>) -> std::result::Result<WriteOutcome, Errno> {
         match self {
             Source::Bytes(bytes, at) => {

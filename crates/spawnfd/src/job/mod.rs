@@ -36,6 +36,8 @@ mod output;
 mod pty;
 mod reader;
 mod record;
+#[cfg(feature = "remote")]
+pub(crate) mod remote;
 mod run_state;
 #[cfg(feature = "serde")]
 pub(crate) mod serialize;
@@ -52,10 +54,11 @@ mod tokio_loop;
 
 pub use crate::bytes::SharedBytes;
 pub(crate) use command::{connect_events, start_job};
+pub use engine::EngineOrder;
 #[doc(hidden)]
 pub use engine::EventLoop;
 pub use engine::RunHandle;
-pub(crate) use engine::{EngineOrder, adopt, end_idle_helpers, end_if_idle};
+pub(crate) use engine::{adopt, end_idle_helpers, end_if_idle};
 pub(crate) use events::Producer;
 use events::events;
 pub use events::{Event, EventOptions, Events, Until, WhenFull};

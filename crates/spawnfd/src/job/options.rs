@@ -196,6 +196,12 @@ impl Run {
         }
     }
 
+    /// The record of a run of another process, which keeps the output itself.
+    #[cfg(feature = "remote")]
+    pub(super) fn record_of_remote(&self) -> Keep {
+        Keep { streams: (0, 0), marker: None, combined: false, window: self.window, spill: None }
+    }
+
     pub(super) fn record(&self) -> Keep {
         let Run { keep: streams, combined, window, .. } = *self;
         Keep { streams, marker: self.marker.clone(), combined, window, spill: self.spill.clone() }

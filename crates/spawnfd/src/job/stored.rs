@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An output with all its fields, for another process: serde's derive on the types themselves.
+//! An output or an error with all its fields, for another process.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -13,9 +13,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Output, SpillFile};
 use crate::child::Started;
-use crate::error::Errno;
+use crate::error::{Errno, Error};
 
-/// An output that is serialized with all its fields. [`Output`] itself is serialized as its JSON form.
+/// An output or an error that is serialized with all its fields. [`Output`] itself is serialized as its JSON form.
 #[derive(Debug)]
 pub struct Stored<T>(pub T);
 
@@ -28,6 +28,19 @@ impl Serialize for Stored<&Output> {
 impl<'de> Deserialize<'de> for Stored<Output> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Stored<Output>, D::Error> {
         Output::deserialize(deserializer).map(Stored)
+    }
+}
+
+impl Serialize for Stored<&Error> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.parts().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Stored<Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Stored<Error>, D::Error> {
+        let error = Error::of_parts(Deserialize::deserialize(deserializer)?);
+        error.map(Stored).ok_or_else(|| D::Error::custom("unknown stage"))
     }
 }
 

@@ -79,6 +79,22 @@ impl Value {
         if let Value::Integer(number) = self { Some(*number) } else { None }
     }
 
+    /// The text that [`Kind::parse`] reads as this value of an option of the type `kind`; `None` if there is no value.
+    #[cfg(feature = "remote")]
+    pub(crate) fn to_text(&self, kind: Kind) -> Option<OsString> {
+        Some(match self {
+            Value::None | Value::Bytes(_) => return None,
+            Value::Bool(value) => value.to_string().into(),
+            Value::Integer(number) => number.to_string().into(),
+            Value::Number(number) => number.to_string().into(),
+            Value::Duration(time) => format!("{}.{:09}", time.as_secs(), time.subsec_nanos()).into(),
+            Value::Text(text) => text.clone(),
+            Value::Pair(rows, columns) if kind == Kind::TerminalSize => format!("{columns}x{rows}").into(),
+            Value::Pair(head, _) if *head == usize::MAX as u64 => "all".into(),
+            Value::Pair(head, tail) => format!("{head}:{tail}").into(),
+        })
+    }
+
     /// Whether there is no value.
     pub fn is_none(&self) -> bool {
         matches!(self, Value::None)

@@ -24,9 +24,9 @@ use crate::error::{Error, Result};
 #[must_use = "a text has no effect until a session runs it"]
 #[derive(Clone, Debug)]
 pub struct CommandText {
-    pub(super) text: Vec<u8>,
-    pub(super) cwd: Option<PathBuf>,
-    pub(super) env: Vec<(String, Vec<u8>)>,
+    pub(crate) text: Vec<u8>,
+    pub(crate) cwd: Option<PathBuf>,
+    pub(crate) env: Vec<(String, Vec<u8>)>,
 }
 
 impl CommandText {

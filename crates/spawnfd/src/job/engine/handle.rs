@@ -11,6 +11,8 @@ use super::{Engine, Inbox, ONLY_HANGUP, epoll_data, expect_run};
 use crate::callback::Callback;
 use crate::error::Result;
 use crate::job::TerminalSize;
+#[cfg(feature = "remote")]
+use crate::job::remote::RemoteRuns;
 use crate::job::run_state::RunFd;
 
 /// The handle of a run that the engine drives.
@@ -26,21 +28,48 @@ use crate::job::run_state::RunFd;
 /// ```
 #[derive(Debug, Clone)]
 pub struct RunHandle {
-    /// The reference is weak, because a job's handle must not keep the engine's descriptors open
-    /// after the engine's thread has ended.
-    pub(super) engine: Weak<Engine>,
-    pub(super) id: u64,
+    driver: Driver,
+    id: u64,
+}
+
+/// What drives a run. The reference is weak, because a job's handle must not keep the engine's descriptors open after
+/// the engine's thread has ended.
+#[derive(Debug, Clone)]
+enum Driver {
+    Engine(Weak<Engine>),
+    /// Another process, usually on another machine.
+    #[cfg(feature = "remote")]
+    Remote(Weak<dyn RemoteRuns>),
 }
 
 impl RunHandle {
+    pub(super) fn new(engine: &Arc<Engine>, id: u64) -> RunHandle {
+        RunHandle { driver: Driver::Engine(Arc::downgrade(engine)), id }
+    }
+
+    /// The handle of a run that another process drives.
+    #[cfg(feature = "remote")]
+    pub(in crate::job) fn remote(runs: Weak<dyn RemoteRuns>, id: u64) -> RunHandle {
+        RunHandle { driver: Driver::Remote(runs), id }
+    }
+
     /// Ends the program and its process tree, if the program still runs, as a timeout would. The library still calls
     /// the callback, with the output so far.
     pub fn cancel(&self) {
         self.order(EngineOrder::End { grace: None });
     }
 
-    pub(crate) fn order(&self, order: EngineOrder) {
-        self.send(|inbox| inbox.orders.push((self.id, order)));
+    #[doc(hidden)]
+    pub fn order(&self, order: EngineOrder) {
+        match &self.driver {
+            Driver::Engine(_) => _ = self.send(|inbox| inbox.orders.push((self.id, order))),
+            #[cfg(feature = "remote")]
+            Driver::Remote(runs) => {
+                if let Some(runs) = runs.upgrade() {
+                    runs.order(self.id, order);
+                }
+            }
+        }
     }
 
     /// Makes the engine's thread call `callback`. Returns `false` if the thread is ending.
@@ -50,7 +79,7 @@ impl RunHandle {
 
     /// Puts something into the engine's inbox, and wakes the engine. Returns `false` if the engine's thread is ending.
     fn send(&self, put: impl FnOnce(&mut Inbox)) -> bool {
-        let Some(engine) = self.engine.upgrade() else { return false };
+        let Some(engine) = self.upgraded() else { return false };
         let mut inbox = engine.inbox.lock();
         // In a forked copy of the host, `over` is set: the copy has no engine thread, and the program is not its
         // child.
@@ -63,9 +92,18 @@ impl RunHandle {
         true
     }
 
-    /// The engine, unless its thread is ending. In a forked copy of the host, `over` is set.
-    fn engine(&self) -> Option<Arc<Engine>> {
-        self.engine.upgrade().filter(|engine| !engine.inbox.lock().over)
+    /// The engine of this process, unless it is gone.
+    fn upgraded(&self) -> Option<Arc<Engine>> {
+        match &self.driver {
+            Driver::Engine(engine) => engine.upgrade(),
+            #[cfg(feature = "remote")]
+            Driver::Remote(_) => None,
+        }
+    }
+
+    /// The engine of this process, unless its thread is ending. In a forked copy of the host, `over` is set.
+    pub(super) fn engine(&self) -> Option<Arc<Engine>> {
+        self.upgraded().filter(|engine| !engine.inbox.lock().over)
     }
 
     /// Whether an engine of this process drives the run.
@@ -97,15 +135,23 @@ impl RunHandle {
 
 /// An order from a handle to its run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum EngineOrder {
-    /// End the program, with this time between SIGTERM and SIGKILL. `None`: the run's own grace time.
-    End { grace: Option<Duration> },
+pub enum EngineOrder {
+    /// End the program.
+    End {
+        /// The time between SIGTERM and SIGKILL. `None`: the run's own grace time.
+        grace: Option<Duration>,
+    },
     /// Check for input to write.
     Feed,
     /// Check for output to read.
     Read,
-    /// Send a signal to the whole tree, or to the program alone.
-    Signal { signal: i32, tree: bool },
+    /// Send a signal.
+    Signal {
+        /// The number.
+        signal: i32,
+        /// To the whole tree, or to the program alone.
+        tree: bool,
+    },
     /// Resize the terminal.
     Resize(TerminalSize),
 }

@@ -40,7 +40,7 @@ pub use event_loop::EventLoop;
 use event_loop::LoopView;
 #[cfg(feature = "tokio")]
 pub(super) use event_loop::is_entered;
-pub(crate) use handle::EngineOrder;
+pub use handle::EngineOrder;
 pub(super) use handle::PidfdWatch;
 pub use handle::RunHandle;
 use state::{EngineRun, EngineState, RunEvent, descriptors_lost};
@@ -189,7 +189,7 @@ pub(super) struct ExpectedRun {
 
 impl ExpectedRun {
     pub(super) fn handle(&self) -> RunHandle {
-        RunHandle { engine: Arc::downgrade(&self.engine), id: self.id }
+        RunHandle::new(&self.engine, self.id)
     }
 }
 
@@ -481,7 +481,7 @@ mod tests {
             let mut engine = None;
             let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 let begin = |handle: &RunHandle| -> Result<(RunState, ())> {
-                    engine = handle.engine.upgrade();
+                    engine = handle.engine();
                     panic!("on purpose");
                 };
                 submit(begin, Box::new(|_| ())).map(drop)

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The server: starts programs for the other side of a pipe.
+//!
+//! `connection.rs` reads and writes frames, `calls.rs` has the calls. The main thread reads frames and begins calls. The
+//! library's thread, which drives the runs, sends their output and results. No call has a thread of its own.
+
+mod calls;
+mod connection;
+mod job;
+mod session;
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stderr, stdin, stdout};
+
+use crate::frame::Malformed;
+use calls::Calls;
+use connection::Connection;
+pub(crate) use job::FIRST_CREDIT;
+
+/// Why a server has ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Ended {
+    /// The other side has closed the pipe, or has ended.
+    Closed,
+    /// The other side has sent no frame for the time of its lease.
+    Silent,
+}
+
+/// Why a server cannot go on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// A system call failed.
+    Io(io::Error),
+    /// The other side does not speak the protocol.
+    Malformed(Malformed),
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServeError::Io(error) => fmt::Display::fmt(error, f),
+            ServeError::Malformed(malformed) => write!(f, "the other side does not speak the protocol: {malformed}"),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+impl From<rustix::io::Errno> for ServeError {
+    fn from(errno: rustix::io::Errno) -> ServeError {
+        ServeError::Io(errno.into())
+    }
+}
+
+/// Serves standard input and standard output until the other side ends. All programs have been told to end then. Exit
+/// this process next, so that the guard kills those that have not ended.
+///
+/// The programs get neither stream: from now on, standard input and output of this process are /dev/null.
+///
+/// # Errors
+/// A system call failed, or the other side does not speak the protocol.
+pub fn serve() -> Result<Ended, ServeError> {
+    let (input, output) = take_streams()?;
+    let connection = Arc::new(Connection::new(output)?);
+    let calls = Calls::new(connection.clone());
+    let ended = connection.serve(&input, &calls);
+    calls.end_all();
+    ended
+}
+
+/// Takes standard input and output away from the programs that this process starts.
+fn take_streams() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let (input, output) = (fcntl_dupfd_cloexec(stdin(), 3)?, fcntl_dupfd_cloexec(stdout(), 3)?);
+    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    // A closed standard error would get the number of a descriptor of this process.
+    if rustix::io::fcntl_getfd(stderr()).is_err() {
+        dup2_stderr(&null)?;
+    }
+    Ok((input, output))
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A session of the other side.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use spawnfd::internal::{CallOptions, EnvChange, drive, invalid};
+use spawnfd::job::{EventOptions, TerminalSize};
+use spawnfd::options::Call;
+use spawnfd::session::{CommandText, Session};
+use spawnfd::{Command, Result};
+
+use super::calls::{Calls, PENDING};
+use super::job::Form;
+use crate::frame::Kind;
+use crate::message::{CallMessage, OrderMessage, ProcessMessage, ResultMessage, StartedMessage, pack};
+
+/// A session of the other side.
+#[derive(Debug)]
+pub(super) struct SessionCall {
+    call: u32,
+    session: Session,
+    calls: Calls,
+    /// The commands of the session wait for each other.
+    has_queue: bool,
+    grace: Duration,
+}
+
+impl SessionCall {
+    pub(super) fn new(
+        call: u32,
+        command: Command<'static>,
+        options: CallOptions,
+        calls: Calls,
+    ) -> Result<Arc<SessionCall>> {
+        let has_queue = options.session.get("queue").to_string() == "true";
+        let grace = options.session.get("grace").as_duration().unwrap_or_default();
+        let session = Session::new(command, options.session)?;
+        Ok(Arc::new(SessionCall { call, session, calls, has_queue, grace }))
+    }
+
+    /// Starts the shell, and then tells that the session is open.
+    pub(super) fn open(self: &Arc<SessionCall>) -> Result<()> {
+        let this = self.clone();
+        drive(async move {
+            let connection = this.calls.connection();
+            match this.session.ensure_shell_async().await {
+                Ok(()) => {
+                    let started = StartedMessage { pid: this.session.id().unwrap_or_default(), tree: String::new() };
+                    connection.send(Kind::Started, this.call, &[&pack(&started)]);
+                }
+                Err(error) => {
+                    connection.send_error(this.call, &error);
+                    this.calls.remove(this.call);
+                }
+            }
+        })
+    }
+
+    /// Starts a command.
+    pub(super) fn start(self: &Arc<SessionCall>, call: u32, message: &CallMessage) -> Result<()> {
+        let options = message.call.options(Call::Command)?;
+        let Some(text) = message.call.argv.first() else { return Err(invalid("argv", "a command needs a text")) };
+        let mut text = options.apply_to_text(CommandText::new(OsStr::from_bytes(text)));
+        for change in message.call.env.iter().flatten() {
+            match change {
+                EnvChange::Set(name, value) if std::str::from_utf8(name).is_ok() => {
+                    text = text.env(String::from_utf8_lossy(name), OsStr::from_bytes(value));
+                }
+                _ => return Err(invalid("env", "a command can only set variables, and their names are UTF-8")),
+            }
+        }
+        text.validate()?;
+        let this = self.clone();
+        drive(async move {
+            if let Err(error) = this.start_text(call, &text, &options).await {
+                this.calls.remove(call);
+                this.calls.connection().send_error(call, &error);
+            }
+        })
+    }
+
+    async fn start_text(&self, call: u32, text: &CommandText, options: &CallOptions) -> Result<()> {
+        let turn = if self.has_queue { Some(self.session.turns().acquire_async().await) } else { None };
+        self.session.start_in_directory_of(text);
+        self.session.ensure_shell_async().await?;
+        let (permits, events) = (turn.into_iter().collect(), EventOptions::new().max_bytes(PENDING));
+        let started = self.session.start_events_with(text, &options.run, permits, events)?;
+        self.calls.add_job(call, started, Form::Command, false);
+        Ok(())
+    }
+
+    /// Carries out an order.
+    pub(super) fn order(self: &Arc<SessionCall>, order: OrderMessage) {
+        match order {
+            OrderMessage::Interrupt => self.session.interrupt(),
+            // Without a terminal, the call has no effect.
+            OrderMessage::Resize(rows, columns) => _ = self.session.resize(TerminalSize::new(rows, columns)),
+            OrderMessage::Processes(question) => {
+                let processes = self.session.processes().into_iter();
+                let processes = processes.map(|found| ProcessMessage { pid: found.pid, name: found.name }).collect();
+                self.send_result(question, &ResultMessage::Processes(processes));
+            }
+            OrderMessage::Close => {
+                let this = self.clone();
+                self.session.begin_close_with(move || {
+                    this.send_result(this.call, &ResultMessage::Closed);
+                    this.calls.remove(this.call);
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn send_result(&self, call: u32, result: &ResultMessage<()>) {
+        self.calls.connection().send(Kind::Result, call, &[&pack(result)]);
+    }
+
+    /// Ends the shell and its processes: SIGTERM, and SIGKILL after `grace`. `None`: after the session's grace.
+    pub(super) fn stop(&self, grace: Option<Duration>) {
+        self.session.stop_shell(grace.unwrap_or(self.grace));
+    }
+}

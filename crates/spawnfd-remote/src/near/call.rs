@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The client's half of one call.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use spawnfd::internal::RemoteRun;
+use spawnfd::job::{Events, Stream};
+use spawnfd::tree::Tier;
+use spawnfd::{Error, Job, Output, Result};
+
+use super::link::{Begun, lock};
+use crate::far::FIRST_CREDIT;
+use crate::message::StartedMessage;
+use crate::turns::Turns;
+
+/// When a call is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// With its result.
+    Run,
+    /// With the end of its output.
+    Job,
+    /// When the caller drops the job.
+    Adopting,
+}
+
+/// The client's half of one call.
+#[derive(Debug)]
+pub(super) struct NearCall {
+    /// The job that the caller has.
+    pub(super) run: RemoteRun,
+    /// Ends once the program has started, or not.
+    start: RemoteRun,
+    pub(super) started: OnceLock<StartedMessage>,
+    is_over: AtomicBool,
+    pub(super) form: Form,
+    /// Output that came before the result.
+    kept: Mutex<[Vec<u8>; 2]>,
+    /// The number of bytes of input that the server accepts.
+    input_credit: AtomicI64,
+    /// Whether the end of the input has been sent.
+    sending: Turns<bool>,
+    /// The bytes of output that have come since the last `Credit` frame.
+    received: AtomicU32,
+}
+
+impl NearCall {
+    pub(super) fn new(run: RemoteRun, start: RemoteRun, form: Form) -> NearCall {
+        NearCall {
+            run,
+            start,
+            started: OnceLock::new(),
+            is_over: AtomicBool::new(false),
+            form,
+            kept: Mutex::default(),
+            input_credit: AtomicI64::new(FIRST_CREDIT.into()),
+            sending: Turns::default(),
+            received: AtomicU32::new(0),
+        }
+    }
+
+    /// Passes the input that there is credit for to `send`. No bytes: its end.
+    pub(super) fn feed(&self, send: impl Fn(&[u8])) {
+        self.sending.serve(|has_ended| {
+            while !*has_ended {
+                let credit = self.input_credit.load(Ordering::SeqCst);
+                if credit <= 0 {
+                    return;
+                }
+                match self.run.take_input(credit.min(32 << 10) as usize) {
+                    Some(bytes) if bytes.is_empty() => return,
+                    Some(bytes) => {
+                        self.input_credit.fetch_sub(bytes.len() as i64, Ordering::SeqCst);
+                        send(&bytes);
+                    }
+                    None => {
+                        *has_ended = true;
+                        send(&[]);
+                    }
+                }
+            }
+        });
+    }
+
+    pub(super) fn add_input_credit(&self, bytes: u32) {
+        self.input_credit.fetch_add(bytes.into(), Ordering::SeqCst);
+    }
+
+    /// Delivers output. Returns the credit to give to the server, if it is time for that.
+    pub(super) fn output(&self, stream: Stream, bytes: &[u8]) -> Option<u32> {
+        self.run.output(stream, bytes);
+        self.received.fetch_add(bytes.len() as u32, Ordering::SeqCst);
+        self.credit()
+    }
+
+    /// The credit to give to the server, if it is time for that and the caller wants more output.
+    pub(super) fn credit(&self) -> Option<u32> {
+        let is_enough = self.received.load(Ordering::SeqCst) >= FIRST_CREDIT / 4;
+        (is_enough && self.run.wants_more()).then(|| self.received.swap(0, Ordering::SeqCst)).filter(|&bytes| bytes > 0)
+    }
+
+    /// Keeps a part of the result's output.
+    pub(super) fn keep(&self, stream: Stream, bytes: &[u8]) {
+        lock(&self.kept)[stream.index()].extend_from_slice(bytes);
+    }
+
+    /// Delivers the result.
+    pub(super) fn result(&self, output: Result<Output>) {
+        let [stdout, stderr] = std::mem::take(&mut *lock(&self.kept));
+        self.run.result(output.map(|mut output| {
+            output.stdout = joined(stdout, output.stdout);
+            output.stderr = joined(stderr, output.stderr);
+            output
+        }));
+    }
+
+    /// Wakes the caller that waits for the start.
+    pub(super) fn note_start(&self, outcome: Result<()>) {
+        self.start.end(|| outcome.map(|()| Output::default()));
+    }
+
+    /// The server has sent all output.
+    pub(super) fn note_end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the server has sent all output.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// Ends a call that has no result: the connection is lost, or the call has failed.
+    pub(super) fn fail(&self, outcome: impl FnOnce() -> Result<Output>, start_error: &Error) {
+        self.note_start(Err(start_error.clone()));
+        self.run.end(outcome);
+    }
+}
+
+fn joined(mut first: Vec<u8>, rest: Vec<u8>) -> Vec<u8> {
+    if first.is_empty() {
+        return rest;
+    }
+    first.extend(rest);
+    first
+}
+
+/// A job whose program the server has been told to start.
+#[derive(Debug)]
+pub struct Waiting(pub(super) Begun);
+
+impl Waiting {
+    /// Waits until the program has started.
+    ///
+    /// # Errors
+    /// The program could not be started, or the connection was lost.
+    pub fn wait(self) -> Result<(Job, Events)> {
+        let outcome = self.0.start.wait();
+        self.complete(outcome)
+    }
+
+    /// The same as [`wait`](Waiting::wait), as a lazy future.
+    ///
+    /// # Errors
+    /// The same as those of [`wait`](Waiting::wait).
+    pub async fn wait_async(self) -> Result<(Job, Events)> {
+        let outcome = self.0.start.wait_async().await;
+        self.complete(outcome)
+    }
+
+    /// The job that ends once the program has started, or not.
+    pub fn start(&self) -> &Job {
+        &self.0.start
+    }
+
+    fn complete(self, outcome: Result<Arc<Output>>) -> Result<(Job, Events)> {
+        let Begun { job, events, start, call, .. } = self.0;
+        start.detach();
+        outcome?;
+        let StartedMessage { pid, tree } = call.started.get().cloned().unwrap_or_default();
+        let tier = Tier::ALL.iter().copied().find(|tier| tier.name() == tree).unwrap_or_default();
+        // Each start asks for events.
+        let events = events.expect("the events of a job");
+        Ok((job.started(pid, tier), events))
+    }
+}

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The pipe to the server, and the calls on it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use spawnfd::error::{Errno, Stage};
+use spawnfd::internal::{EngineOrder, PerProcess, RemoteRun, RemoteRuns, Stored, UnstartedJob, error, remote_job};
+use spawnfd::job::{Event, EventOptions, Events, Stop, Stream};
+use spawnfd::limits::Permit;
+use spawnfd::tree::Tier;
+use spawnfd::{Command, Error, Job, Output, Result, Run};
+
+use super::RemoteOptions;
+use super::call::{Form, NearCall};
+use crate::frame::{Decoder, Frame, Kind, Malformed, Marker};
+use crate::message::{
+    CallMessage, FarHello, NearHello, OrderMessage, ProcessMessage, ResultMessage, VERSION, pack, unpack,
+};
+use crate::outbox::Outbox;
+use crate::turns::Turns;
+
+/// The size in bytes of the queue in front of the transport. More waits in the outbox.
+const QUEUE: usize = 256 << 10;
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The pipe to the server.
+pub(super) struct Link {
+    transport: Job,
+    /// The name of the transport's program.
+    name: String,
+    /// In a forked copy of the host, the connection is lost.
+    state: PerProcess<LinkState>,
+    reader: Turns<Option<Reader>>,
+    hello: OnceLock<FarHello>,
+    /// Has its result once the server has answered, or cannot answer any more.
+    answered: Job,
+    this: Weak<Link>,
+}
+
+#[derive(Debug, Default)]
+struct LinkState {
+    outgoing: Outbox,
+    calls: HashMap<u32, Arc<NearCall>>,
+    questions: HashMap<u32, Arc<Question>>,
+    /// The number of the last call.
+    last: u32,
+    answered: Option<RemoteRun>,
+    /// Why the connection is lost.
+    lost: Option<Error>,
+}
+
+impl LinkState {
+    fn in_fork() -> LinkState {
+        LinkState { lost: Some(lost_error("a forked process cannot use this connection")), ..LinkState::default() }
+    }
+
+    fn next(&mut self) -> u32 {
+        // 0 is no number of a call.
+        self.last = self.last.checked_add(1).unwrap_or(1);
+        self.last
+    }
+}
+
+/// A question that is no run, and what waits for its answer.
+#[derive(Debug)]
+struct Question {
+    waiting: RemoteRun,
+    processes: OnceLock<Vec<ProcessMessage>>,
+}
+
+/// What reads frames.
+#[derive(Debug)]
+struct Reader {
+    events: Events,
+    marker: Marker,
+    decoder: Decoder,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("transport", &self.name).field("hello", &self.hello).finish_non_exhaustive()
+    }
+}
+
+/// The error of a connection that is lost.
+fn lost_error(message: impl Into<String>) -> Error {
+    error(Stage::Capture, Errno::ENOTCONN, "remote", &message.into())
+}
+
+/// The outcome of a run whose connection is lost: nobody knows how the program has ended, or whether it has started.
+fn lost_output() -> Output {
+    let mut output = Output::default();
+    (output.stop, output.status_lost) = (Stop::Lost, true);
+    output
+}
+
+impl Link {
+    /// Starts the transport and greets the server. [`answered`](Link::answered) is the job that waits for its answer.
+    pub(super) fn start(command: &Command<'_>, options: &RemoteOptions) -> Result<Arc<Link>> {
+        let mut run = Run::new().writable(QUEUE).keep(0, 16 << 10).marker(None).grace(Duration::from_millis(500));
+        if let Some(lease) = options.lease {
+            run = run.idle_timeout(lease);
+        }
+        let (transport, events) = command.start_events(&run, EventOptions::new())?;
+        let name = command.get_program().to_string_lossy().into_owned();
+        let link = Arc::new_cyclic(|this: &Weak<Link>| {
+            let (answered, waiting, _) = remote_job(this.clone(), 0, &Run::new(), Vec::new(), None);
+            let state = LinkState { answered: Some(waiting), ..LinkState::default() };
+            Link {
+                transport,
+                name,
+                state: PerProcess::for_this_process(state, LinkState::in_fork),
+                reader: Turns::new(Some(Reader { events, marker: Marker::default(), decoder: Decoder::default() })),
+                hello: OnceLock::new(),
+                answered: answered.started(0, Tier::default()),
+                this: this.clone(),
+            }
+        });
+        let hello = NearHello {
+            versions: (VERSION, VERSION),
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            lease: options.lease.map_or(0.0, |lease| lease.as_secs_f64()),
+        };
+        link.send(Kind::Hello, 0, &[&pack(&hello)]);
+        link.transport.on_writable(link.calling(|link| link.write(&mut link.state.lock())));
+        link.reader.change(|reader| {
+            if let Some(reader) = reader {
+                reader.events.on_event(link.calling(Link::receive));
+            }
+        });
+        link.receive();
+        link.transport.when_done(link.calling(|link| {
+            link.receive();
+            link.note_end();
+        }));
+        Ok(link)
+    }
+
+    /// A callback that calls `function`, as long as the link exists.
+    fn calling(&self, function: fn(&Link)) -> impl Fn() + Send + Sync + 'static {
+        let link = self.this.clone();
+        move || {
+            if let Some(link) = link.upgrade() {
+                function(&link);
+            }
+        }
+    }
+
+    /// The job that has its result once the server has answered.
+    pub(super) fn answered(&self) -> &Job {
+        &self.answered
+    }
+
+    /// Waits for the server's answer.
+    pub(super) fn wait_for_answer(&self, timeout: Option<Duration>) -> Result<()> {
+        match timeout {
+            None => self.answered.wait().map(drop),
+            Some(timeout) if self.answered.wait_timeout(timeout)?.is_some() => Ok(()),
+            Some(timeout) => {
+                let message = format!("{}: no spawnfd server has answered within {timeout:?}", self.name);
+                Err(error(Stage::Capture, Errno::ETIMEDOUT, "remote", &message))
+            }
+        }
+    }
+
+    pub(super) fn hello(&self) -> Option<&FarHello> {
+        self.hello.get()
+    }
+
+    /// Sends a frame. `parts` are the parts of the payload.
+    fn send(&self, kind: Kind, call: u32, parts: &[&[u8]]) {
+        let mut state = self.state.lock();
+        if state.lost.is_none() {
+            state.outgoing.push(kind, call, parts);
+            self.write(&mut state);
+        }
+    }
+
+    /// Sends an order to a call.
+    pub(super) fn send_order(&self, call: u32, order: &OrderMessage) {
+        self.send(Kind::Order, call, &[&pack(order)]);
+    }
+
+    /// Writes as much as the transport's queue accepts. The queue calls again once it has room.
+    fn write(&self, state: &mut LinkState) {
+        while !state.outgoing.is_empty() {
+            // If the transport reads no more, it ends, and the connection is lost.
+            match self.transport.write(state.outgoing.bytes()) {
+                Ok(0) | Err(_) => return,
+                Ok(count) => state.outgoing.note_written(count),
+            }
+        }
+    }
+
+    /// Handles what the transport has written.
+    fn receive(&self) {
+        self.reader.serve(|reader| {
+            if let Some(Reader { events, marker, decoder }) = reader {
+                let handled = self.handle_events(events, marker, decoder);
+                if let Err(malformed) = handled {
+                    *reader = None;
+                    self.refuse(&malformed);
+                }
+            }
+        });
+    }
+
+    fn handle_events(
+        &self,
+        events: &mut Events,
+        marker: &mut Marker,
+        decoder: &mut Decoder,
+    ) -> std::result::Result<(), Malformed> {
+        while let Some(event) = events.try_next() {
+            match event {
+                Event::Chunk { stream: Stream::Stdout, bytes, .. } => {
+                    if let Some(bytes) = marker.after(&bytes)? {
+                        decoder.feed(bytes);
+                    }
+                    while let Some(frame) = decoder.next_frame()? {
+                        self.handle(frame)?;
+                    }
+                }
+                Event::End => break,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&self, frame: Frame) -> std::result::Result<(), Malformed> {
+        let Frame { kind: Some(kind), call: number, payload } = frame else { return Ok(()) };
+        let call = self.state.lock().calls.get(&number).cloned();
+        match (kind, call) {
+            (Kind::Hello, _) => self.note_hello(unpack(&payload, "hello")?)?,
+            (Kind::Ping, _) => self.send(Kind::Pong, number, &[]),
+            (Kind::Pong, _) => self.answer(number, Vec::new()),
+            (Kind::Started, Some(call)) => {
+                let _ = call.started.set(unpack(&payload, "start")?);
+                call.note_start(Ok(()));
+            }
+            (Kind::Output, Some(call)) => {
+                let (stream, bytes) = of_stream(&payload)?;
+                let credit = call.output(stream, bytes);
+                self.give_credit(number, credit);
+            }
+            (Kind::Kept, Some(call)) => {
+                let (stream, bytes) = of_stream(&payload)?;
+                call.keep(stream, bytes);
+            }
+            (Kind::Input, Some(call)) => call.run.refuse_input(),
+            (Kind::Credit, Some(call)) => {
+                call.add_input_credit(unpack(&payload, "credit")?);
+                self.feed(number, &call);
+            }
+            (Kind::Result, call) => match (unpack(&payload, "result")?, call) {
+                (ResultMessage::Output(Stored(output)), Some(call)) => {
+                    call.result(Ok(output));
+                    if call.form == Form::Run {
+                        self.remove(number);
+                    }
+                }
+                (ResultMessage::Closed, Some(call)) => {
+                    self.remove(number);
+                    call.result(Ok(Output::default()));
+                }
+                (ResultMessage::Processes(processes), _) => self.answer(number, processes),
+                (_, None) => {}
+            },
+            (Kind::Error, Some(call)) => {
+                let Stored(error): Stored<Error> = unpack(&payload, "error")?;
+                self.remove(number);
+                call.fail(|| Err(error.clone()), &error);
+            }
+            (Kind::End, Some(call)) => {
+                call.note_end();
+                if call.form != Form::Adopting {
+                    self.remove(number);
+                }
+                call.run.end(|| Ok(lost_output()));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn note_hello(&self, hello: FarHello) -> std::result::Result<(), Malformed> {
+        let (least, greatest) = hello.versions;
+        if !(least..=greatest).contains(&VERSION) {
+            let program = &hello.program;
+            return Err(Malformed(format!(
+                "the server (spawnfd {program}) speaks versions {least} to {greatest} of the protocol, and this side {VERSION}"
+            )));
+        }
+        let _ = self.hello.set(hello);
+        let answered = self.state.lock().answered.take();
+        if let Some(answered) = answered {
+            answered.end(|| Ok(Output::default()));
+        }
+        Ok(())
+    }
+
+    fn answer(&self, number: u32, processes: Vec<ProcessMessage>) {
+        let question = self.state.lock().questions.remove(&number);
+        if let Some(question) = question {
+            let _ = question.processes.set(processes);
+            question.waiting.end(|| Ok(Output::default()));
+        }
+    }
+
+    fn remove(&self, number: u32) {
+        let call = self.state.lock().calls.remove(&number);
+        drop(call);
+    }
+
+    fn give_credit(&self, number: u32, credit: Option<u32>) {
+        if let Some(credit) = credit {
+            self.send(Kind::Credit, number, &[&pack(&credit)]);
+        }
+    }
+
+    fn feed(&self, number: u32, call: &NearCall) {
+        call.feed(|bytes| self.send(Kind::Input, number, &[bytes]));
+    }
+
+    /// Ends a connection whose other side does not speak the protocol.
+    fn refuse(&self, malformed: &Malformed) {
+        self.lose(&error(Stage::Capture, Errno::EPROTO, "remote", &format!("{}: {malformed}", self.name)));
+        self.transport.stop(Duration::ZERO);
+    }
+
+    /// The transport has ended.
+    fn note_end(&self) {
+        let how = match self.transport.try_wait() {
+            Ok(Some(output)) => {
+                let words = output.stderr_text();
+                let last = words.trim().lines().last().unwrap_or_default().to_owned();
+                let how = match output.stop {
+                    Stop::IdleTimeout => "the other side is silent".to_owned(),
+                    _ => output.exit_message(&self.name, false),
+                };
+                if last.is_empty() || how.contains(&last) { how } else { format!("{how}: {last}") }
+            }
+            Ok(None) => return,
+            Err(error) => error.message().into_owned(),
+        };
+        let what = if self.hello.get().is_some() { "the connection is lost" } else { "no spawnfd server has answered" };
+        self.lose(&lost_error(format!("{what}: {how}")));
+    }
+
+    /// Ends all calls.
+    fn lose(&self, error: &Error) {
+        let (calls, questions, answered) = {
+            let mut state = self.state.lock();
+            if state.lost.is_some() {
+                return;
+            }
+            state.lost = Some(error.clone());
+            state.outgoing = Outbox::default();
+            (std::mem::take(&mut state.calls), std::mem::take(&mut state.questions), state.answered.take())
+        };
+        for call in calls.into_values() {
+            call.fail(|| Ok(lost_output()), error);
+        }
+        for question in questions.into_values() {
+            question.waiting.end(|| Err(error.clone()));
+        }
+        if let Some(answered) = answered {
+            answered.end(|| Err(error.clone()));
+        }
+    }
+
+    /// Begins a call. The caller has the permits of its limiter.
+    pub(super) fn begin(
+        &self,
+        message: &CallMessage,
+        form: Form,
+        run: &Run,
+        permits: Vec<Permit>,
+        options: Option<EventOptions>,
+    ) -> Result<Begun> {
+        let mut state = self.state.lock();
+        if let Some(lost) = &state.lost {
+            return Err(lost.clone());
+        }
+        let number = state.next();
+        let (job, remote, events) = remote_job(self.this.clone(), number.into(), run, permits, options);
+        let (start, waiting, _) = remote_job(self.this.clone(), 0, &Run::new(), Vec::new(), None);
+        let call = Arc::new(NearCall::new(remote, waiting, form));
+        state.calls.insert(number, call.clone());
+        state.outgoing.push(Kind::Call, number, &[&pack(message)]);
+        self.write(&mut state);
+        drop(state);
+        if call.run.has_input() {
+            self.feed(number, &call);
+        }
+        Ok(Begun { number, job, events, start: start.started(0, Tier::default()), call })
+    }
+
+    /// Asks the server a question, and waits for the answer.
+    fn ask(&self, send: impl FnOnce(u32)) -> Result<Arc<Question>> {
+        let (job, question) = {
+            let mut state = self.state.lock();
+            if let Some(lost) = &state.lost {
+                return Err(lost.clone());
+            }
+            let number = state.next();
+            let (job, waiting, _) = remote_job(self.this.clone(), 0, &Run::new(), Vec::new(), None);
+            let question = Arc::new(Question { waiting, processes: OnceLock::new() });
+            state.questions.insert(number, question.clone());
+            drop(state);
+            send(number);
+            (job.started(0, Tier::default()), question)
+        };
+        let answer = job.wait();
+        job.detach();
+        answer.map(|_| question)
+    }
+
+    /// Measures the time until the server answers.
+    pub(super) fn ping(&self) -> Result<Duration> {
+        let begun = Instant::now();
+        self.ask(|number| self.send(Kind::Ping, number, &[]))?;
+        Ok(begun.elapsed())
+    }
+
+    /// The processes of a session.
+    pub(super) fn processes(&self, session: u32) -> Result<Vec<ProcessMessage>> {
+        let answer = self.ask(|number| self.send_order(session, &OrderMessage::Processes(number)))?;
+        Ok(answer.processes.get().cloned().unwrap_or_default())
+    }
+
+    /// Ends the transport, and with it all programs.
+    pub(super) fn close(&self) {
+        self.lose(&lost_error("the connection is closed"));
+        self.transport.close_stdin();
+        self.transport.stop(Duration::from_millis(500));
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.lose(&lost_error("the connection is closed"));
+    }
+}
+
+/// A call that has begun.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) number: u32,
+    pub(super) job: UnstartedJob,
+    pub(super) events: Option<Events>,
+    /// Ends once the program has started, or not.
+    pub(super) start: Job,
+    pub(super) call: Arc<NearCall>,
+}
+
+impl RemoteRuns for Link {
+    fn order(&self, id: u64, order: EngineOrder) {
+        let Ok(number) = u32::try_from(id) else { return };
+        let call = self.state.lock().calls.get(&number).cloned();
+        let Some(call) = call else { return };
+        match order {
+            EngineOrder::End { grace } => {
+                self.send_order(number, &OrderMessage::Stop(grace.map(|grace| grace.as_secs_f64())));
+                if call.is_over() {
+                    self.remove(number);
+                }
+            }
+            EngineOrder::Feed => self.feed(number, &call),
+            EngineOrder::Read => {
+                call.run.deliver();
+                self.give_credit(number, call.credit());
+            }
+            EngineOrder::Signal { signal, tree } => self.send_order(number, &OrderMessage::Signal(signal, tree)),
+            EngineOrder::Resize(size) => self.send_order(number, &OrderMessage::Resize(size.rows, size.columns)),
+        }
+    }
+}
+
+/// Splits the payload of a frame with data into the stream and the bytes.
+fn of_stream(payload: &[u8]) -> std::result::Result<(Stream, &[u8]), Malformed> {
+    match payload.split_first() {
+        Some((1, bytes)) => Ok((Stream::Stdout, bytes)),
+        Some((2, bytes)) => Ok((Stream::Stderr, bytes)),
+        _ => Err(Malformed("data of no stream".to_owned())),
+    }
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A state that one thread at a time serves, also for the threads that come meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// A state that one thread at a time serves. A thread that comes meanwhile leaves its work to that thread, so it neither
+/// waits nor, in a callback of the same work, deadlocks.
+#[derive(Debug, Default)]
+pub(crate) struct Turns<T> {
+    state: Mutex<T>,
+    /// There may be more work since the serving thread looked.
+    has_more: AtomicBool,
+}
+
+impl<T> Turns<T> {
+    pub(crate) fn new(state: T) -> Turns<T> {
+        Turns { state: Mutex::new(state), has_more: AtomicBool::new(false) }
+    }
+
+    /// Changes the state; waits for a thread that serves it. A [`serve`](Turns::serve) in `change` does nothing.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Calls `work` until nothing is left to do, unless another thread does that.
+    pub(crate) fn serve(&self, mut work: impl FnMut(&mut T)) {
+        self.has_more.store(true, Ordering::SeqCst);
+        while self.has_more.load(Ordering::SeqCst) {
+            let Ok(mut state) = self.state.try_lock() else { return };
+            self.has_more.store(false, Ordering::SeqCst);
+            work(&mut state);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs on the other side of a pipe.
+
+mod calls;
+mod faults;
+mod sessions;
+
+use spawnfd::Command;
+use spawnfd_remote::Remote;
+
+/// The command that starts a server: this test binary, whose first lines are no frames.
+fn server() -> Command<'static> {
+    let mut command = Command::new(std::env::current_exe().expect("the path of this test"));
+    command.args(["--exact", "serve", "--ignored", "--nocapture", "--test-threads=1"]);
+    command
+}
+
+#[test]
+#[ignore = "the server of the other tests"]
+fn serve() {
+    let ended = spawnfd_remote::serve();
+    eprintln!("{ended:?}");
+    std::process::exit(0);
+}
+
+/// Connects to a server that this process starts.
+fn connect() -> Remote {
+    Remote::connect(&server()).expect("a server")
+}
+
+/// `sh -c SCRIPT`.
+fn sh(script: &str) -> Command<'static> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]);
+    command
+}
