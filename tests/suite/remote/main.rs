@@ -3,6 +3,7 @@
 
 mod calls;
 mod faults;
+mod injection;
 mod sessions;
 
 use spawnfd::Command;

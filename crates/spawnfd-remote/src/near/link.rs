@@ -15,6 +15,7 @@ use spawnfd::{Command, Error, Job, Output, Result, Run};
 
 use super::RemoteOptions;
 use super::call::{Form, NearCall};
+use super::inject::{Injection, Request};
 use crate::frame::{Decoder, Frame, Kind, Malformed, Marker};
 use crate::message::{
     CallMessage, FarHello, NearHello, OrderMessage, ProcessMessage, ResultMessage, VERSION, pack, unpack,
@@ -46,6 +47,10 @@ pub(super) struct Link {
 #[derive(Debug, Default)]
 struct LinkState {
     outgoing: Outbox,
+    /// The bytes of a server program, which go before all frames, and how many of them have been written.
+    program: (Vec<u8>, usize),
+    /// No frame may go out: a shell on the other side does not run the server yet.
+    is_held: bool,
     calls: HashMap<u32, Arc<NearCall>>,
     questions: HashMap<u32, Arc<Question>>,
     /// The number of the last call.
@@ -79,6 +84,7 @@ struct Question {
 struct Reader {
     events: Events,
     marker: Marker,
+    injection: Option<Injection>,
     decoder: Decoder,
 }
 
@@ -102,7 +108,11 @@ fn lost_output() -> Output {
 
 impl Link {
     /// Starts the transport and greets the server. [`answered`](Link::answered) is the job that waits for its answer.
-    pub(super) fn start(command: &Command<'_>, options: &RemoteOptions) -> Result<Arc<Link>> {
+    pub(super) fn start(
+        command: &Command<'_>,
+        options: &RemoteOptions,
+        injection: Option<Injection>,
+    ) -> Result<Arc<Link>> {
         let mut run = Run::new().writable(QUEUE).keep(0, 16 << 10).marker(None).grace(Duration::from_millis(500));
         if let Some(lease) = options.lease {
             run = run.idle_timeout(lease);
@@ -111,12 +121,13 @@ impl Link {
         let name = command.get_program().to_string_lossy().into_owned();
         let link = Arc::new_cyclic(|this: &Weak<Link>| {
             let (answered, waiting, _) = remote_job(this.clone(), 0, &Run::new(), Vec::new(), None);
-            let state = LinkState { answered: Some(waiting), ..LinkState::default() };
+            let state = LinkState { answered: Some(waiting), is_held: injection.is_some(), ..LinkState::default() };
+            let reader = Reader { events, marker: Marker::default(), injection, decoder: Decoder::default() };
             Link {
                 transport,
                 name,
                 state: PerProcess::for_this_process(state, LinkState::in_fork),
-                reader: Turns::new(Some(Reader { events, marker: Marker::default(), decoder: Decoder::default() })),
+                reader: Turns::new(Some(reader)),
                 hello: OnceLock::new(),
                 answered: answered.started(0, Tier::default()),
                 this: this.clone(),
@@ -189,7 +200,14 @@ impl Link {
 
     /// Writes as much as the transport's queue accepts. The queue calls again once it has room.
     fn write(&self, state: &mut LinkState) {
-        while !state.outgoing.is_empty() {
+        let (program, written) = &mut state.program;
+        while *written < program.len() {
+            match self.transport.write(&program[*written..]) {
+                Ok(0) | Err(_) => return,
+                Ok(count) => *written += count,
+            }
+        }
+        while !state.is_held && !state.outgoing.is_empty() {
             // If the transport reads no more, it ends, and the connection is lost.
             match self.transport.write(state.outgoing.bytes()) {
                 Ok(0) | Err(_) => return,
@@ -201,9 +219,8 @@ impl Link {
     /// Handles what the transport has written.
     fn receive(&self) {
         self.reader.serve(|reader| {
-            if let Some(Reader { events, marker, decoder }) = reader {
-                let handled = self.handle_events(events, marker, decoder);
-                if let Err(malformed) = handled {
+            if let Some(open) = reader {
+                if let Err(malformed) = self.handle_events(open) {
                     *reader = None;
                     self.refuse(&malformed);
                 }
@@ -211,17 +228,24 @@ impl Link {
         });
     }
 
-    fn handle_events(
-        &self,
-        events: &mut Events,
-        marker: &mut Marker,
-        decoder: &mut Decoder,
-    ) -> std::result::Result<(), Malformed> {
+    fn handle_events(&self, reader: &mut Reader) -> std::result::Result<(), Malformed> {
+        let Reader { events, marker, injection, decoder } = reader;
         while let Some(event) = events.try_next() {
             match event {
                 Event::Chunk { stream: Stream::Stdout, bytes, .. } => {
-                    if let Some(bytes) = marker.after(&bytes)? {
-                        decoder.feed(bytes);
+                    match (marker.after(&bytes)?, &mut *injection) {
+                        (Some(bytes), _) => {
+                            decoder.feed(bytes);
+                            if injection.take().is_some() {
+                                self.release();
+                            }
+                        }
+                        (None, Some(injection)) => {
+                            while let Some(request) = injection.next_request(&marker.noise) {
+                                self.serve_request(request);
+                            }
+                        }
+                        (None, None) => {}
                     }
                     while let Some(frame) = decoder.next_frame()? {
                         self.handle(frame)?;
@@ -232,6 +256,29 @@ impl Link {
             }
         }
         Ok(())
+    }
+
+    /// The server runs. Sends what has waited for it.
+    fn release(&self) {
+        let mut state = self.state.lock();
+        (state.is_held, state.program) = (false, (Vec::new(), 0));
+        self.write(&mut state);
+    }
+
+    /// Serves the shell on the other side that is to start the server.
+    fn serve_request(&self, request: Request<'_>) {
+        match request {
+            Request::Send(program) => {
+                let mut state = self.state.lock();
+                state.program = (program.to_vec(), 0);
+                self.write(&mut state);
+            }
+            Request::Fail(reason) => {
+                let message = format!("{}: cannot start the server: {reason}", self.name);
+                self.lose(&error(Stage::Capture, Errno::ENOEXEC, "remote", &message));
+                self.transport.stop(Duration::ZERO);
+            }
+        }
     }
 
     fn handle(&self, frame: Frame) -> std::result::Result<(), Malformed> {

@@ -6,6 +6,7 @@
 //! reads and writes it, and a guard ends the transport with this process.
 
 mod call;
+mod inject;
 mod link;
 mod session;
 
@@ -23,6 +24,8 @@ use spawnfd::{Command, Job, Output, Result, Run};
 use crate::message::{CallMessage, FarHello, What};
 use call::Form;
 pub use call::Waiting;
+use inject::Injection;
+pub use inject::ServerProgram;
 use link::Link;
 pub use session::RemoteSession;
 
@@ -44,6 +47,15 @@ impl Default for RemoteOptions {
     fn default() -> RemoteOptions {
         RemoteOptions { lease: Some(Duration::from_secs(30)), connect_timeout: Some(Duration::from_secs(60)) }
     }
+}
+
+/// How a transport passes a command on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransportKind {
+    /// As arguments, as `docker exec` does.
+    Arguments,
+    /// As a line for a shell, as ssh does.
+    Line,
 }
 
 /// A connection to `spawnfd serve` on another machine, or in a container. Dropping it ends the transport, and with it all
@@ -76,7 +88,25 @@ impl Remote {
     /// # Errors
     /// The transport could not be started.
     pub fn begin(command: &Command<'_>, options: &RemoteOptions) -> Result<Remote> {
-        Link::start(command, options).map(Remote)
+        Link::start(command, options, None).map(Remote)
+    }
+
+    /// Starts a transport that runs a shell on the other side, such as `docker exec -i ID` or `ssh HOST`. The shell starts
+    /// the server. If its program is not there yet, this side sends it through the transport. The other side needs sh,
+    /// uname, mkdir, head, chmod and mv, and a directory in which the user can write and execute files.
+    ///
+    /// # Errors
+    /// The transport could not be started, or a program cannot be read. The first call fails if the other side cannot run
+    /// the server: the message says why.
+    pub fn begin_with_program(
+        mut transport: Command<'_>,
+        kind: TransportKind,
+        programs: &[ServerProgram],
+        options: &RemoteOptions,
+    ) -> Result<Remote> {
+        let (injection, script) = Injection::new(programs)?;
+        inject::add_shell(&mut transport, &script, kind == TransportKind::Line);
+        Link::start(&transport, options, Some(injection)).map(Remote)
     }
 
     /// The job that has its result once the server has answered.
