@@ -6,7 +6,7 @@ use clap_complete::Shell;
 
 use crate::doctor::Doctor;
 use crate::run::Run;
-use crate::serve::Serve;
+use crate::serve::{Files, Serve};
 use crate::shell::Shell as SessionShell;
 use crate::warm::Warm;
 
@@ -31,6 +31,8 @@ pub enum Subcommands {
     Run(Box<Run>),
     Shell(Box<SessionShell>),
     Serve(Serve),
+    #[command(hide = true)]
+    Files(Files),
     Doctor(Doctor),
     Warm(Warm),
     /// Print a completion script for a shell

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Subcommands::Run(run) => run.run(),
         Subcommands::Shell(shell) => shell.run(),
         Subcommands::Serve(serve) => serve.run().map(|()| 0),
+        Subcommands::Files(files) => files.run().map(|()| 0),
         Subcommands::Doctor(doctor) => doctor.run().map(|()| 0),
         Subcommands::Warm(warm) => warm.run().map(|()| 0),
         Subcommands::Completions { shell } => manual::completions(shell).map(|()| 0),

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `spawnfd serve`: starts programs for the other side of a pipe.
 
-use clap::Args;
-use spawnfd_remote::far::Ended;
+use std::io::{stdin, stdout};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use spawnfd_remote::far::{Ended, ServeOptions};
+use spawnfd_remote::files;
 
 use crate::failure::Failure;
 
@@ -20,10 +24,39 @@ pub struct Serve {}
 
 impl Serve {
     pub fn run(&self) -> Result<(), Failure> {
-        match spawnfd_remote::serve() {
+        let mut options = ServeOptions::default();
+        if let Ok(program) = std::env::current_exe() {
+            options.files = vec![program.into(), "files".into()];
+        }
+        match spawnfd_remote::serve(&options) {
             Ok(Ended::Silent) => Err(Failure::new("the other side is silent")),
             Ok(_) => Ok(()),
             Err(error) => Err(Failure::new(error.to_string())),
         }
+    }
+}
+
+/// Pack a file or a directory into standard output, or unpack it from standard input, for the transfers of a server
+#[derive(Debug, Args)]
+pub struct Files {
+    #[command(subcommand)]
+    direction: Direction,
+}
+
+#[derive(Debug, Subcommand)]
+enum Direction {
+    /// Write a file, or a directory and what is below it, to standard output
+    Pack { path: PathBuf },
+    /// Read them from standard input, up to MAX_BYTES
+    Unpack { max_bytes: u64, path: PathBuf },
+}
+
+impl Files {
+    pub fn run(&self) -> Result<(), Failure> {
+        let (path, done) = match &self.direction {
+            Direction::Pack { path } => (path, files::pack(path, stdout().lock())),
+            Direction::Unpack { max_bytes, path } => (path, files::unpack(stdin().lock(), path, *max_bytes)),
+        };
+        done.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
     }
 }

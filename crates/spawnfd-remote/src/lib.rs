@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod far;
+pub mod files;
 pub mod frame;
 pub mod message;
 pub mod near;

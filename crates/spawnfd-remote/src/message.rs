@@ -28,6 +28,8 @@ pub struct FarHello {
     pub pid: u32,
     /// What the server can do: names of calls.
     pub calls: Vec<String>,
+    /// The command on the server's machine that packs and unpacks files. Empty: there is none.
+    pub files: Vec<ByteBuf>,
 }
 
 /// The payload of `Hello` from the near side.

@@ -19,7 +19,7 @@ fn server() -> Command<'static> {
 #[test]
 #[ignore = "the server of the other tests"]
 fn serve() {
-    let ended = spawnfd_remote::serve();
+    let ended = spawnfd_remote::serve(&Default::default());
     eprintln!("{ended:?}");
     std::process::exit(0);
 }

@@ -11,6 +11,7 @@ mod manual;
 mod owner;
 mod plan;
 mod posix_spawn;
+mod serve;
 mod shell;
 mod terminal;
 mod warm;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The pipe to the other side.
 
+use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,6 +33,7 @@ struct Outgoing {
 #[derive(Debug)]
 pub(super) struct Connection {
     output: OwnedFd,
+    files: Vec<OsString>,
     outgoing: Mutex<Outgoing>,
     /// Wakes the main thread.
     wake: OwnedFd,
@@ -39,10 +42,10 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(output: OwnedFd) -> rustix::io::Result<Connection> {
+    pub(super) fn new(output: OwnedFd, files: Vec<OsString>) -> rustix::io::Result<Connection> {
         stop_blocking(output.as_fd())?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Connection { output, outgoing: Mutex::default(), wake, is_lost: AtomicBool::new(false) })
+        Ok(Connection { output, files, outgoing: Mutex::default(), wake, is_lost: AtomicBool::new(false) })
     }
 
     fn outgoing(&self) -> MutexGuard<'_, Outgoing> {
@@ -143,6 +146,7 @@ impl Connection {
             host: system.nodename().to_string_lossy().into_owned(),
             machine: system.machine().to_string_lossy().into_owned(),
             pid: std::process::id(),
+            files: self.files.iter().map(|word| word.as_bytes().to_vec().into()).collect(),
             calls: ["run", "start", "session", "command"].map(str::to_owned).to_vec(),
         };
         let mut outgoing = self.outgoing();

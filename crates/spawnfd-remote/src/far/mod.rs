@@ -9,6 +9,7 @@ mod connection;
 mod job;
 mod session;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -60,6 +61,14 @@ impl From<rustix::io::Errno> for ServeError {
     }
 }
 
+/// The options of a server.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ServeOptions {
+    /// The command that packs and unpacks files, as `spawnfd files` does. Empty: there is none.
+    pub files: Vec<OsString>,
+}
+
 /// Serves standard input and standard output until the other side ends. All programs have been told to end then. Exit
 /// this process next, so that the guard kills those that have not ended.
 ///
@@ -67,9 +76,9 @@ impl From<rustix::io::Errno> for ServeError {
 ///
 /// # Errors
 /// A system call failed, or the other side does not speak the protocol.
-pub fn serve() -> Result<Ended, ServeError> {
+pub fn serve(options: &ServeOptions) -> Result<Ended, ServeError> {
     let (input, output) = take_streams()?;
-    let connection = Arc::new(Connection::new(output)?);
+    let connection = Arc::new(Connection::new(output, options.files.clone())?);
     let calls = Calls::new(connection.clone());
     let ended = connection.serve(&input, &calls);
     calls.end_all();

@@ -9,6 +9,7 @@ mod call;
 mod inject;
 mod link;
 mod session;
+mod transfer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use inject::Injection;
 pub use inject::ServerProgram;
 use link::Link;
 pub use session::RemoteSession;
+pub use transfer::Transfer;
 
 /// An input of at most this size comes with its call.
 const INLINE_INPUT: usize = 64 << 10;

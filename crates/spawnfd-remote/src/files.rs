@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files and directories as a tar stream, for transfers between the two sides.
+//!
+//! The stream of a file has this one file, with the name `file`. The stream of a directory has the directory `.` and what
+//! is below it.
+
+use std::fs::{self, File, Permissions, set_permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tar::{Archive, Builder, Entry, EntryType};
+
+/// The name of a single file in the stream.
+const FILE: &str = "file";
+
+/// Writes a file, or a directory and what is below it, as a tar stream. Links below the directory stay links. The stream
+/// has permissions and times, but no owners.
+///
+/// # Errors
+/// A file cannot be read, or the stream cannot be written.
+pub fn pack(path: &Path, stream: impl Write) -> io::Result<()> {
+    let path = fs::canonicalize(path)?;
+    let mut builder = Builder::new(stream);
+    builder.follow_symlinks(false);
+    if path.is_dir() {
+        builder.append_dir(".", &path)?;
+        builder.append_dir_all("", &path)?;
+    } else {
+        builder.append_path_with_name(&path, FILE)?;
+    }
+    builder.into_inner()?.flush()
+}
+
+/// Reads a stream of [`pack`], and writes the file or directory to `path`. A file replaces the file that is there, once it
+/// is complete. A directory is merged with the one that is there. Nothing is written outside of `path`.
+///
+/// # Errors
+/// `FileTooLarge`: the stream has more than `max_bytes`. `InvalidData`: it is no such stream. `UnexpectedEof`: it is not
+/// complete. A file cannot be written; earlier files of a directory stay.
+pub fn unpack(stream: impl Read, path: &Path, max_bytes: u64) -> io::Result<()> {
+    let mut archive = Archive::new(Bounded { stream, left: max_bytes });
+    archive.set_overwrite(true);
+    let mut entries = archive.entries()?;
+    let Some(first) = entries.next() else {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the transfer has no file"));
+    };
+    let mut first = first?;
+    match (first.header().entry_type(), first.path()?.to_str()) {
+        (EntryType::Regular, Some(FILE)) => unpack_file(&mut first, path),
+        (EntryType::Directory, Some("." | "./")) => {
+            fs::create_dir_all(path)?;
+            for entry in entries {
+                let mut entry = entry?;
+                // Follows no link out of the directory.
+                if !entry.unpack_in(path)? {
+                    return Err(invalid(&entry.path()?));
+                }
+            }
+            Ok(())
+        }
+        _ => Err(invalid(&first.path()?)),
+    }
+}
+
+/// Writes a file beside its place first.
+fn unpack_file(entry: &mut Entry<'_, impl Read>, path: &Path) -> io::Result<()> {
+    let (size, mode) = (entry.size(), entry.header().mode()?);
+    let new = beside(path)?;
+    let written = (|| {
+        let mut file = File::create_new(&new)?;
+        if io::copy(entry, &mut file)? != size {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is not complete"));
+        }
+        // No set-user-ID bit.
+        set_permissions(&new, Permissions::from_mode(mode & 0o777))?;
+        fs::rename(&new, path)
+    })();
+    written.inspect_err(|_| _ = fs::remove_file(&new))
+}
+
+/// The path of a new file in the same directory.
+fn beside(path: &Path) -> io::Result<PathBuf> {
+    let Some(name) = path.file_name() else { return Err(io::ErrorKind::IsADirectory.into()) };
+    let mut new = name.to_owned();
+    new.push(format!(".spawnfd-{}", std::process::id()));
+    Ok(path.with_file_name(new))
+}
+
+fn invalid(path: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the transfer has a wrong file: {}", path.display()))
+}
+
+/// A stream that fails after a number of bytes.
+#[derive(Debug)]
+struct Bounded<R> {
+    stream: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.stream.read(buffer)?;
+        self.left = self
+            .left
+            .checked_sub(count as u64)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::FileTooLarge, "the transfer is larger than its limit"))?;
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn packed(path: &Path) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        pack(path, &mut bytes).expect("readable");
+        bytes
+    }
+
+    #[test]
+    fn a_directory_and_a_file_are_copied() {
+        let (from, to) = (spawnfd_tests::scratch(), spawnfd_tests::scratch());
+        let tree = from.path().join("tree");
+        fs::create_dir_all(tree.join("a/empty")).expect("own directory");
+        fs::write(tree.join("a/script"), "#!/bin/sh\n").expect("own directory");
+        set_permissions(tree.join("a/script"), Permissions::from_mode(0o750)).expect("own file");
+        symlink("a/script", tree.join("link")).expect("own directory");
+        let long = "x".repeat(200);
+        fs::write(tree.join(&long), vec![7; 100_000]).expect("own directory");
+        let copy = to.path().join("copy");
+        for _ in 0..2 {
+            unpack(&packed(&tree)[..], &copy, u64::MAX).expect("copied");
+        }
+        assert!(copy.join("a/empty").is_dir());
+        assert_eq!(fs::read_link(copy.join("link")).expect("a link"), Path::new("a/script"));
+        assert_eq!(copy.join("a/script").metadata().expect("a file").permissions().mode() & 0o777, 0o750);
+        assert_eq!(fs::read(copy.join(&long)).expect("a file"), vec![7; 100_000]);
+        let file = to.path().join("file");
+        fs::write(&file, "old").expect("own directory");
+        unpack(&packed(&tree.join("link"))[..], &file, u64::MAX).expect("copied");
+        assert_eq!(fs::read_to_string(&file).expect("a file"), "#!/bin/sh\n");
+        assert_eq!(fs::read_dir(to.path()).expect("readable").count(), 2);
+    }
+
+    #[test]
+    fn a_cut_or_large_or_foreign_stream_is_an_error() {
+        let (from, to) = (spawnfd_tests::scratch(), spawnfd_tests::scratch());
+        let source = from.path().join("source");
+        fs::write(&source, vec![1; 10_000]).expect("own directory");
+        let (bytes, target) = (packed(&source), to.path().join("target"));
+        for cut in [0, 100, 512, 600, 10_000] {
+            assert!(unpack(&bytes[..cut], &target, u64::MAX).is_err(), "{cut}");
+        }
+        assert_eq!(unpack(&bytes[..], &target, 5000).expect_err("large").kind(), io::ErrorKind::FileTooLarge);
+        assert!(unpack(&vec![b'x'; 2000][..], &target, u64::MAX).is_err());
+        assert_eq!(fs::read_dir(to.path()).expect("readable").count(), 0);
+    }
+
+    #[test]
+    fn nothing_is_written_outside() {
+        let to = spawnfd_tests::scratch();
+        let (target, outside) = (to.path().join("target"), to.path().join("outside"));
+        fs::create_dir(&outside).expect("own directory");
+        let mut builder = Builder::new(Vec::new());
+        builder.append_dir(".", to.path()).expect("a directory");
+        let mut link = tar::Header::new_gnu();
+        link.set_entry_type(EntryType::Symlink);
+        link.set_size(0);
+        builder.append_link(&mut link, "link", &outside).expect("a link");
+        let mut file = tar::Header::new_gnu();
+        file.set_size(4);
+        file.set_mode(0o644);
+        builder.append_data(&mut file, "link/file", &b"text"[..]).expect("a file");
+        let bytes = builder.into_inner().expect("bytes");
+        assert!(unpack(&bytes[..], &target, u64::MAX).is_err());
+        assert_eq!(fs::read_dir(&outside).expect("readable").count(), 0);
+    }
+}
