@@ -14,7 +14,7 @@ fi
 export CARGO_TARGET_DIR
 
 # In the order in which they depend on each other, which is the order of publishing.
-published="spawnfd-sys spawnfd-child spawnfd-guard spawnfd-parked spawnfd spawnfd-cli"
+published="spawnfd-sys spawnfd-child spawnfd-guard spawnfd-parked spawnfd spawnfd-remote spawnfd-cli"
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 packages=
 for crate in $published; do

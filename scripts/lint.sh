@@ -58,7 +58,7 @@ trap 'rm -rf "$scratch"' EXIT
 step rustfmt --check --edition 2024 "$helper"
 step clippy-driver --edition=2024 --crate-type=bin -Cpanic=abort --emit=metadata --out-dir "$scratch" -D warnings \
     -D clippy::all -D clippy::undocumented_unsafe_blocks "$helper"
-RUSTDOCFLAGS="-D warnings" step cargo doc -p spawnfd -p spawnfd-child -p spawnfd-sys -p spawnfd-guard -p spawnfd-parked -p spawnfd-capi --all-features --no-deps --quiet
+RUSTDOCFLAGS="-D warnings" step cargo doc -p spawnfd -p spawnfd-child -p spawnfd-sys -p spawnfd-guard -p spawnfd-parked -p spawnfd-remote -p spawnfd-capi --all-features --no-deps --quiet
 step "$bin/ruff" check bindings/python
 step "$bin/ruff" format --check bindings/python
 step "$bin/ruff" check bench

@@ -23,7 +23,7 @@ export CARGO_PROFILE_DEV_DEBUG=0
 groups=${SPAWNFD_SUITES:-tree=trees:: job=limits::}
 others=${SPAWNFD_SUITES:-tools= authority= warm= posix= spawn=state:: spawn=hygiene:: spawn=actions:: spawn=errors::
     spawn=authority:: spawn=fork:: spawn=killed:: spawn=snapshot:: job=jobs:: job=run:: tree=guard:: tree=owner::
-    session=start:: session=state:: session=ending:: command=posix_spawn:: command=warm}
+    session=start:: session=state:: session=ending:: remote= command=posix_spawn:: command=warm command=serve::}
 small=${SPAWNFD_SUITES:-tools=oracle:: spawn=state:: spawn=hygiene:: spawn=shared:: tree=guard:: warm=zygote::
     warm=executors:: posix=own::}
 python_tests=${SPAWNFD_PYTEST-tests/test_platform.py tests/test_run.py tests/test_template.py tests/test_session.py

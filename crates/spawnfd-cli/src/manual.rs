@@ -36,7 +36,7 @@ fn write_page(page: &mut Vec<u8>) -> io::Result<()> {
     man.render_name_section(page)?;
     man.render_synopsis_section(page)?;
     man.render_description_section(page)?;
-    for subcommand in command.get_subcommands() {
+    for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
         let name = subcommand.get_name().to_owned();
         let man = Man::new(subcommand.clone());
         let mut part = Vec::new();
