@@ -219,11 +219,11 @@ impl Link {
     /// Handles what the transport has written.
     fn receive(&self) {
         self.reader.serve(|reader| {
-            if let Some(open) = reader {
-                if let Err(malformed) = self.handle_events(open) {
-                    *reader = None;
-                    self.refuse(&malformed);
-                }
+            if let Some(open) = reader
+                && let Err(malformed) = self.handle_events(open)
+            {
+                *reader = None;
+                self.refuse(&malformed);
             }
         });
     }
