@@ -115,6 +115,8 @@ mod limiter;
 mod option;
 pub mod options;
 mod reaper;
+#[cfg(feature = "remote")]
+mod remote_call;
 pub mod sandbox;
 pub mod session;
 mod signals;
@@ -149,9 +151,9 @@ pub mod internal {
     pub use crate::call::{CallOptions, set_stream, stream_number};
     pub use crate::child::signaller::Signaller;
     pub use crate::command::arguments::{Kind, Value, filter, text};
-    pub use crate::command::names::{signal, signal_name};
     #[cfg(feature = "remote")]
-    pub use crate::command::remote::{EnvChange, RemoteCall, RemoteValue};
+    pub use crate::command::described::{EnvChange, RemoteValue};
+    pub use crate::command::names::{signal, signal_name};
     pub use crate::command::table::{ACTIONS, ATTRIBUTES, Action, Argument, WrongValue, printed};
     pub use crate::env::NONINTERACTIVE;
     pub use crate::error::message::os_text;
@@ -170,9 +172,11 @@ pub mod internal {
     pub use crate::job::stored::Stored;
     #[cfg(feature = "remote")]
     pub use crate::job::{
-        EngineOrder,
-        remote::{RemoteRun, RemoteRuns, UnstartedJob, acquire, acquire_async, remote_job},
+        EngineOrder, RemoteRuns,
+        remote::{RemoteRun, UnstartedJob, acquire, acquire_async, remote_job},
     };
+    #[cfg(feature = "remote")]
+    pub use crate::remote_call::RemoteCall;
     pub use crate::session::side::{SavedState, SideState};
     pub use spawnfd_sys::{Call, CallSet, call, kept_status};
 

@@ -60,7 +60,8 @@ impl Remote {
         let (from, to) = (from.as_ref(), to.as_ref());
         let run = Run::new().timeout(options.timeout);
         let (job, events) = self.start_files(&["pack".as_ref(), from.as_os_str()], &run)?;
-        let unpacked = files::unpack(Received { events, rest: Vec::new(), taken: 0 }, to, options.max_bytes.unwrap_or(u64::MAX));
+        let unpacked =
+            files::unpack(Received { events, rest: Vec::new(), taken: 0 }, to, options.max_bytes.unwrap_or(u64::MAX));
         match unpacked {
             Ok(()) => self.check_files(&job, from),
             // The end of the stream is the effect of a failure on the other side.

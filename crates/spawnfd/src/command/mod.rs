@@ -3,14 +3,14 @@
 
 pub(crate) mod arguments;
 mod attributes;
+#[cfg(feature = "remote")]
+pub(crate) mod described;
 mod descriptor;
 mod ids;
 mod lower;
 pub(crate) mod names;
 #[cfg(feature = "warm")]
 mod parkable;
-#[cfg(feature = "remote")]
-pub(crate) mod remote;
 mod start;
 pub(crate) mod table;
 
@@ -122,7 +122,7 @@ pub struct Command<'fd> {
     filter: Option<Arc<[FilterInstruction]>>,
     /// The actions and attributes that were added by their names.
     #[cfg(feature = "remote")]
-    named: remote::NamedActions,
+    named: described::NamedActions,
     /// The first rejected argument, which [`Command::spawn`] reports.
     pub(crate) refused: Option<Error>,
 }
@@ -286,7 +286,7 @@ impl<'fd> Command<'fd> {
             namespaces: NewNamespaces::default(),
             filter: None,
             #[cfg(feature = "remote")]
-            named: remote::NamedActions::default(),
+            named: described::NamedActions::default(),
             refused: None,
         }
     }

@@ -57,6 +57,8 @@ pub(crate) use command::{connect_events, start_job};
 pub use engine::EngineOrder;
 #[doc(hidden)]
 pub use engine::EventLoop;
+#[cfg(feature = "remote")]
+pub use engine::RemoteRuns;
 pub use engine::RunHandle;
 pub(crate) use engine::{adopt, end_idle_helpers, end_if_idle};
 pub(crate) use events::Producer;

@@ -4,11 +4,10 @@
 //! The caller has the same [`Job`] and [`Events`] as for a program of this process. The connection to the other process
 //! has a [`RemoteRun`]: it delivers the output and the result that arrive, and takes the input that the caller writes.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::engine::{EngineOrder, RunHandle};
+use super::engine::{EngineOrder, RemoteRuns, RunHandle};
 use super::handle::{Job, JobState};
 use super::input::{InputEngine, Source};
 use super::record::SharedRecord;
@@ -17,19 +16,6 @@ use crate::callback::Callback;
 use crate::error::Result;
 use crate::limiter::{Limiter, Permit};
 use crate::tree::Tier;
-
-/// A connection to a process that drives runs.
-pub trait RemoteRuns: Send + Sync {
-    /// Passes an order on to the run with this id. `Feed`: the run has input, or its input has ended. `Read`: the
-    /// caller has made room for output.
-    fn order(&self, id: u64, order: EngineOrder);
-}
-
-impl fmt::Debug for dyn RemoteRuns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RemoteRuns")
-    }
-}
 
 /// The connection's half of a remote job. It calls the caller's callbacks without holding a lock.
 #[derive(Debug)]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The handle of a run in an engine, and the watch of a task that waits for a child.
 
+#[cfg(feature = "remote")]
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,8 +13,6 @@ use super::{Engine, Inbox, ONLY_HANGUP, epoll_data, expect_run};
 use crate::callback::Callback;
 use crate::error::Result;
 use crate::job::TerminalSize;
-#[cfg(feature = "remote")]
-use crate::job::remote::RemoteRuns;
 use crate::job::run_state::RunFd;
 
 /// The handle of a run that the engine drives.
@@ -130,6 +130,21 @@ impl RunHandle {
     pub(in crate::job) fn callback(&self, order: EngineOrder) -> Callback {
         let handle = self.clone();
         Callback::new(move || handle.order(order))
+    }
+}
+
+/// A connection to a process that drives runs.
+#[cfg(feature = "remote")]
+pub trait RemoteRuns: Send + Sync {
+    /// Passes an order on to the run with this id. `Feed`: the run has input, or its input has ended. `Read`: the
+    /// caller has made room for output.
+    fn order(&self, id: u64, order: EngineOrder);
+}
+
+#[cfg(feature = "remote")]
+impl fmt::Debug for dyn RemoteRuns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RemoteRuns")
     }
 }
 

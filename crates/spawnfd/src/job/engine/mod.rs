@@ -42,6 +42,8 @@ use event_loop::LoopView;
 pub(super) use event_loop::is_entered;
 pub use handle::EngineOrder;
 pub(super) use handle::PidfdWatch;
+#[cfg(feature = "remote")]
+pub use handle::RemoteRuns;
 pub use handle::RunHandle;
 use state::{EngineRun, EngineState, RunEvent, descriptors_lost};
 

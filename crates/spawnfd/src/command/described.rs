@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A command and its options by their names, for another process, usually on another machine.
+//! A command by the names of its parts, for another process, usually on another machine.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -12,27 +12,8 @@ use serde_bytes::ByteBuf;
 use super::arguments::{Kind as ArgumentKind, Value as Argument};
 use super::table::Action;
 use super::{Command, Signals, Stdio};
-use crate::call::CallOptions;
 use crate::env::{Change, Env};
 use crate::error::{Errno, Error, Result, Stage};
-use crate::job::Run;
-use crate::option::{Call, Group, Kind, Value};
-use crate::options;
-use crate::session::{CommandText, SessionOptions};
-
-/// A command and its options by their names. Text may have bytes that are not UTF-8.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RemoteCall {
-    /// The program and its arguments. For a command of a session: its text.
-    pub argv: Vec<ByteBuf>,
-    /// The options of the call, as text that [`Kind::parse`] reads. `None`: no value.
-    pub options: BTreeMap<String, Option<ByteBuf>>,
-    /// The changes of the environment of the process that starts the program. `None`: no changes.
-    pub env: Option<Vec<EnvChange>>,
-    /// The actions and attributes, by name.
-    pub actions: Vec<(String, Vec<RemoteValue>)>,
-}
 
 /// The value of an action's argument.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +82,7 @@ impl From<&EnvChange> for Change {
     }
 }
 
-fn bytes(text: &OsStr) -> ByteBuf {
+pub(crate) fn bytes(text: &OsStr) -> ByteBuf {
     ByteBuf::from(text.as_bytes())
 }
 
@@ -177,68 +158,41 @@ fn to_argument(value: &RemoteValue, kind: ArgumentKind) -> Argument<'static> {
 }
 
 /// The error of an argument that another process cannot have.
-fn only_here(argument: &str, reason: &str) -> Error {
+pub(crate) fn only_here(argument: &str, reason: &str) -> Error {
     let message = format!("{argument}: {reason}");
     Error::refused(Stage::Validate, Errno::EINVAL, format!("remote: {argument}")).saying(message)
 }
 
-const IS_SANDBOX: &str = "its files are on this machine; write its command in front of the program";
+pub(crate) const IS_SANDBOX: &str = "its files are on this machine; write its command in front of the program";
 const IS_DESCRIPTOR: &str = "a descriptor of this process cannot be passed to another machine";
 
-impl RemoteCall {
-    /// Describes a call. The options of `run` that this process carries out itself are not part of it: the window, the
-    /// limiter, and the bytes of the input.
-    ///
-    /// # Errors
-    /// EINVAL: an argument has a meaning in this process alone, such as a descriptor or a template. The message names it.
-    pub fn new(command: &Command<'_>, run: &Run, call: Call) -> Result<RemoteCall> {
-        command.validate_run(run)?;
-        let mut remote = RemoteCall::of_command(command)?;
-        remote.set_run_options(call, run);
-        Ok(remote)
-    }
+/// The program of a command, and what a call passes to it.
+#[derive(Debug, Default)]
+pub(crate) struct Described {
+    /// The program and its arguments.
+    pub(crate) argv: Vec<ByteBuf>,
+    /// Streams, directory and `argv[0]`, as options.
+    pub(crate) options: BTreeMap<String, Option<ByteBuf>>,
+    pub(crate) env: Option<Vec<EnvChange>>,
+    pub(crate) actions: Vec<(String, Vec<RemoteValue>)>,
+}
 
-    /// Describes the shell of a session.
+impl Command<'_> {
+    /// Describes the command for another process.
     ///
     /// # Errors
     /// EINVAL: an argument has a meaning in this process alone. The message names it.
-    pub fn of_session(command: &Command<'_>, options: &SessionOptions) -> Result<RemoteCall> {
-        if options.sandbox.is_some() {
-            return Err(only_here("sandbox", IS_SANDBOX));
-        }
-        let mut remote = RemoteCall::of_command(command)?;
-        remote.set_options(Call::Session, |name| options.get(name));
-        Ok(remote)
-    }
-
-    /// Describes a command of a session.
-    ///
-    /// # Errors
-    /// EINVAL: the text or an option of it cannot reach a shell.
-    pub fn of_text(text: &CommandText, run: &Run) -> Result<RemoteCall> {
-        text.validate()?;
-        let mut remote = RemoteCall { argv: vec![text.text.clone().into()], ..RemoteCall::default() };
-        let variables = text.env.iter().map(|(name, value)| EnvChange::Set(bytes(name.as_ref()), value.clone().into()));
-        remote.env = Some(variables.collect()).filter(|variables: &Vec<_>| !variables.is_empty());
-        if let Some(cwd) = &text.cwd {
-            remote.set("cwd", Some(cwd.into()));
-        }
-        remote.set_run_options(Call::Command, run);
-        Ok(remote)
-    }
-
-    /// Describes the program of a command, and what a call passes to it.
-    fn of_command(command: &Command<'_>) -> Result<RemoteCall> {
-        if let Some(refused) = &command.refused {
+    pub(crate) fn describe(&self) -> Result<Described> {
+        if let Some(refused) = &self.refused {
             return Err(refused.clone());
         }
         let not_there = [
-            (!command.is_named(), "template", "a template is a file of this machine; name the program"),
-            (command.is_sandboxed(), "sandbox", IS_SANDBOX),
-            (command.parked.is_some(), "warm", "the parked processes are on this machine"),
-            (command.placement.is_some(), "placement", "the tree is one of this machine"),
+            (!self.is_named(), "template", "a template is a file of this machine; name the program"),
+            (self.is_sandboxed(), "sandbox", IS_SANDBOX),
+            (self.parked.is_some(), "warm", "the parked processes are on this machine"),
+            (self.placement.is_some(), "placement", "the tree is one of this machine"),
             (
-                !command.named.are_all_of(command),
+                !self.named.are_all_of(self),
                 "actions",
                 "another machine performs only actions that were added by their names",
             ),
@@ -246,82 +200,51 @@ impl RemoteCall {
         if let Some((_, argument, reason)) = not_there.into_iter().find(|(is_set, ..)| *is_set) {
             return Err(only_here(argument, reason));
         }
-        let words = iter::once(command.program_name()).chain(command.args.iter().map(OsString::as_os_str));
-        let mut remote = RemoteCall { argv: words.map(bytes).collect(), ..RemoteCall::default() };
-        remote.env = command.env.as_ref().map(EnvChange::of).filter(|changes| !changes.is_empty());
-        for action in &command.named.list {
+        let words = iter::once(self.program_name()).chain(self.args.iter().map(OsString::as_os_str));
+        let mut described = Described { argv: words.map(bytes).collect(), ..Described::default() };
+        described.env = self.env.as_ref().map(EnvChange::of).filter(|changes| !changes.is_empty());
+        for action in &self.named.list {
             let values = action.values.clone();
             let values = values.map_err(|argument| only_here(&format!("{}.{argument}", action.name), IS_DESCRIPTOR))?;
-            remote.actions.push((action.name.to_owned(), values));
+            described.actions.push((action.name.to_owned(), values));
         }
-        for (name, stdio) in ["stdin", "stdout", "stderr"].into_iter().zip(&command.stdio) {
+        let mut set = |name: &str, text: &OsStr| described.options.insert(name.to_owned(), Some(bytes(text)));
+        for (name, stdio) in ["stdin", "stdout", "stderr"].into_iter().zip(&self.stdio) {
             match stdio {
                 None => {}
-                Some(Stdio::Null) => remote.set(name, Some("null".into())),
-                Some(Stdio::SameAsStdout) => remote.set(name, Some("merge".into())),
+                Some(Stdio::Null) => _ = set(name, "null".as_ref()),
+                Some(Stdio::SameAsStdout) => _ = set(name, "merge".as_ref()),
                 Some(Stdio::Descriptor(_)) => return Err(only_here(name, IS_DESCRIPTOR)),
                 Some(_) => return Err(only_here(name, "the streams of this process are not on another machine")),
             }
         }
-        if let Some(cwd) = command.get_current_dir() {
-            remote.set("cwd", Some(cwd.into()));
+        if let Some(cwd) = self.get_current_dir() {
+            set("cwd", cwd.as_os_str());
         }
-        if let Some(arg0) = &command.arg0 {
-            remote.set("arg0", Some(arg0.clone()));
+        if let Some(arg0) = &self.arg0 {
+            set("arg0", arg0);
         }
-        Ok(remote)
+        Ok(described)
     }
 
-    fn set(&mut self, name: &str, text: Option<OsString>) {
-        self.options.insert(name.to_owned(), text.map(|text| text.into_vec().into()));
-    }
-
-    fn set_run_options(&mut self, call: Call, run: &Run) {
-        if run.writable.is_some() {
-            self.set("stdin", Some("stream".into()));
-        }
-        self.set_options(call, |name| run.get(name));
-        if let Some(spill) = run.spill.as_ref().map(|_| "spill.max_bytes") {
-            // One option of the file asks for a file.
-            self.set(spill, run.get(spill).to_text(Kind::Bytes));
-        }
-    }
-
-    /// Sets the options that do not have their default.
-    fn set_options(&mut self, call: Call, get: impl Fn(&str) -> Value) {
-        for option in options::of(call) {
-            let is_here = matches!(option.kind, Kind::Object | Kind::Data) || option.name == "window";
-            if is_here || matches!(option.group, Group::Program) || option.name == "cwd" {
-                continue;
-            }
-            let value = get(option.name);
-            if value.is_none() && !option.optional {
-                // An option that this process carries out, or one of a spill file that the run does not have.
-                continue;
-            }
-            let text = value.to_text(option.kind);
-            if text != (option.default)().to_text(option.kind) {
-                self.set(option.name, text);
-            }
-        }
-    }
-
-    /// Makes the command and its options.
+    /// The command of a description: its program, environment and actions.
     ///
     /// # Errors
-    /// EINVAL: there is no such option or action, or a value is wrong. The message names it.
-    pub fn command(&self, call: Call) -> Result<(Command<'static>, CallOptions)> {
-        let [program, args @ ..] = &self.argv[..] else {
+    /// EINVAL: there is no program or no such action, or a value is wrong. The message names it.
+    pub(crate) fn of_described(
+        argv: &[ByteBuf],
+        env: Option<&[EnvChange]>,
+        actions: &[(String, Vec<RemoteValue>)],
+    ) -> Result<Command<'static>> {
+        let [program, args @ ..] = argv else {
             return Err(Error::invalid("argv").saying("argv must not be empty; its first item names the program"));
         };
         let mut command = Command::new(OsStr::from_bytes(program));
         command.args(args.iter().map(|arg| OsStr::from_bytes(arg)));
-        let mut options = self.options(call)?;
-        options.apply(&mut command);
-        if let Some(changes) = &self.env {
+        if let Some(changes) = env {
             command.environment(&changes.iter().map(Change::from).fold(Env::inherit(), Env::apply));
         }
-        for (name, values) in &self.actions {
+        for (name, values) in actions {
             let Some(action) = Action::find(name) else {
                 return Err(Error::invalid(format!("actions({name:?})")).saying(format!("there is no action {name:?}")));
             };
@@ -334,18 +257,6 @@ impl RemoteCall {
                 .add(&mut command, &values)
                 .map_err(|wrong| Error::invalid(format!("actions({name})")).saying(wrong.text(action.class())))?;
         }
-        Ok((command, options))
-    }
-
-    /// Makes the options of a command of a session, whose text is the first item of `argv`.
-    ///
-    /// # Errors
-    /// EINVAL: there is no such option, or a value is wrong.
-    pub fn options(&self, call: Call) -> Result<CallOptions> {
-        let mut options = CallOptions::new(call);
-        for (name, text) in &self.options {
-            options.set_text(name, text.as_ref().map(|text| OsStr::from_bytes(text)))?;
-        }
-        Ok(options)
+        Ok(command)
     }
 }
