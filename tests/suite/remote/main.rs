@@ -2,7 +2,12 @@
 //! Programs on the other side of a pipe.
 
 mod calls;
+mod cuts;
 mod faults;
+mod fuzz;
+mod hostile;
+mod page;
+mod raw;
 mod sessions;
 
 use spawnfd::Command;

@@ -150,7 +150,7 @@ impl Link {
             lease: options.lease.map_or(0.0, |lease| lease.as_secs_f64()),
         };
         link.send(Kind::Hello, 0, &[&pack(&hello)]);
-        link.transport.on_writable(link.calling(|link| link.write(&mut link.state.lock())));
+        link.transport.on_writable(link.calling(Link::write_on));
         link.reader.change(|reader| {
             if let Some(reader) = reader {
                 reader.events.on_event(link.calling(Link::receive));
@@ -209,19 +209,30 @@ impl Link {
         self.send(Kind::Order, call, &[&pack(order)]);
     }
 
+    /// The queue has room, or the transport reads no more.
+    fn write_on(&self) {
+        let mut state = self.state.lock();
+        self.write(&mut state);
+        if state.lost.is_none() && self.transport.write(&[]).is_err() {
+            self.note_deaf(&mut state);
+        }
+    }
+
+    /// The transport has closed its input. Usually it ends now by itself.
+    fn note_deaf(&self, state: &mut LinkState) {
+        state.outgoing = Outbox::default();
+        if !std::mem::replace(&mut state.is_deaf, true) {
+            self.transport.stop(GRACE);
+        }
+    }
+
     /// Writes as much as the transport's queue accepts. The queue calls again once it has room.
     fn write(&self, state: &mut LinkState) {
         while !state.outgoing.is_empty() {
             match self.transport.write(state.outgoing.bytes()) {
                 Ok(0) => return,
                 Ok(count) => state.outgoing.note_written(count),
-                Err(_) => {
-                    // The transport has closed its input. Usually it ends now by itself.
-                    state.outgoing = Outbox::default();
-                    if !std::mem::replace(&mut state.is_deaf, true) {
-                        self.transport.stop(GRACE);
-                    }
-                }
+                Err(_) => self.note_deaf(state),
             }
         }
     }
