@@ -24,6 +24,11 @@ macro_rules! kinds {
         }
 
         impl Kind {
+            /// The kind as a message names it: `a frame Hello`.
+            pub(crate) fn phrase(self) -> String {
+                format!("a frame {self:?}")
+            }
+
             fn from_byte(byte: u8) -> Option<Kind> {
                 match byte {
                     $($value => Some(Kind::$name),)+

@@ -136,10 +136,16 @@ pub fn pack(message: &impl Serialize) -> Vec<u8> {
     rmp_serde::to_vec_named(message).expect("a message can be encoded")
 }
 
+/// How deep values can be nested. No message comes near it.
+const MAX_DEPTH: usize = 64;
+
 /// Decodes a payload.
 ///
 /// # Errors
 /// The payload is not this message. `what` names it.
 pub fn unpack<T: DeserializeOwned>(payload: &[u8], what: &str) -> Result<T, Malformed> {
-    rmp_serde::from_slice(payload).map_err(|error| Malformed(format!("a wrong {what}: {error}")))
+    let mut deserializer = rmp_serde::Deserializer::from_read_ref(payload);
+    // The default lets a payload use more stack than a thread has.
+    deserializer.set_max_depth(MAX_DEPTH);
+    T::deserialize(&mut deserializer).map_err(|error| Malformed(format!("a wrong {what}: {error}")))
 }

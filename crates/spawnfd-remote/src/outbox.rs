@@ -14,6 +14,8 @@ pub struct Outbox {
     written: usize,
     /// The calls that have data, in turn. All further frames of such a call come after its data.
     waiting: VecDeque<(u32, VecDeque<Vec<u8>>)>,
+    /// The number of bytes in `waiting`.
+    waiting_bytes: usize,
 }
 
 impl Outbox {
@@ -22,10 +24,12 @@ impl Outbox {
         if let Some((_, frames)) = self.waiting.iter_mut().find(|(waiting, _)| *waiting == call) {
             let mut bytes = Vec::new();
             encode(&mut bytes, kind, call, parts);
+            self.waiting_bytes += bytes.len();
             frames.push_back(bytes);
         } else if matches!(kind, Kind::Output | Kind::Input | Kind::Kept) && !self.is_empty() {
             let mut bytes = Vec::new();
             encode(&mut bytes, kind, call, parts);
+            self.waiting_bytes += bytes.len();
             self.waiting.push_back((call, VecDeque::from([bytes])));
         } else {
             encode(&mut self.first, kind, call, parts);
@@ -43,6 +47,7 @@ impl Outbox {
             && let Some((call, mut frames)) = self.waiting.pop_front()
         {
             self.first = frames.pop_front().unwrap_or_default();
+            self.waiting_bytes -= self.first.len();
             self.written = 0;
             if !frames.is_empty() {
                 self.waiting.push_back((call, frames));
@@ -63,6 +68,11 @@ impl Outbox {
         }
     }
 
+    /// The number of bytes that wait.
+    pub fn len(&self) -> usize {
+        self.first.len() - self.written + self.waiting_bytes
+    }
+
     /// Whether all frames have been written.
     pub fn is_empty(&self) -> bool {
         self.written == self.first.len() && self.waiting.is_empty()
@@ -80,7 +90,9 @@ mod tests {
             let bytes = outbox.bytes();
             let count = bytes.len().min(step);
             decoder.feed(&bytes[..count]);
+            let left = outbox.len();
             outbox.note_written(count);
+            assert_eq!(outbox.len(), left - count);
         }
         let frames = std::iter::from_fn(|| decoder.next_frame().expect("frames"));
         frames.map(|Frame { kind, call, .. }| (kind.expect("known"), call)).collect()

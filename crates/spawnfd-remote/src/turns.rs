@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A state that one thread at a time serves, also for the threads that come meanwhile.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 /// A state that one thread at a time serves. A thread that comes meanwhile leaves its work to that thread, so it neither
 /// waits nor, in a callback of the same work, deadlocks.
@@ -26,10 +26,18 @@ impl<T> Turns<T> {
     /// Calls `work` until nothing is left to do, unless another thread does that.
     pub(crate) fn serve(&self, mut work: impl FnMut(&mut T)) {
         self.has_more.store(true, Ordering::SeqCst);
+        // Either this thread gets the lock, or the serving thread sees the flag after it has released the lock.
+        fence(Ordering::SeqCst);
         while self.has_more.load(Ordering::SeqCst) {
-            let Ok(mut state) = self.state.try_lock() else { return };
+            let mut state = match self.state.try_lock() {
+                Ok(state) => state,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
             self.has_more.store(false, Ordering::SeqCst);
             work(&mut state);
+            drop(state);
+            fence(Ordering::SeqCst);
         }
     }
 }

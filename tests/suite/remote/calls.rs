@@ -111,9 +111,8 @@ fn a_job_has_events_input_signals_and_a_result() {
     isolated!(|| {
         let remote = connect();
         let run = Run::new().writable(4096).window(4096);
-        let command = sh(
-            "trap 'echo usr1' USR1; echo begun; read line; echo got $line; sleep 1000 & wait; read line; echo got $line",
-        );
+        let command = sh("trap 'echo usr1; seen=1' USR1; echo begun; read line; echo got $line; \
+             until [ \"$seen\" ]; do sleep 0.01; done; read line; echo got $line");
         let (job, mut events) = remote.start_events(&command, &run, EventOptions::new().lines(1000)).expect("started");
         let mut line = || match events.next_timeout(Duration::from_secs(20)) {
             Some(Event::Line { stream: Stream::Stdout, bytes, .. }) => String::from_utf8(bytes).expect("text"),

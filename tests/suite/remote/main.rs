@@ -2,8 +2,13 @@
 //! Programs on the other side of a pipe.
 
 mod calls;
+mod cuts;
 mod faults;
+mod fuzz;
+mod hostile;
 mod injection;
+mod page;
+mod raw;
 mod sessions;
 
 use spawnfd::Command;

@@ -13,13 +13,18 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, read, write};
 use rustix::system::uname;
 use spawnfd::Error;
-use spawnfd::internal::Stored;
+use spawnfd::error::{Errno as ErrorNumber, Stage};
+use spawnfd::internal::{Stored, error};
 
 use super::calls::Calls;
 use super::{Ended, ServeError};
-use crate::frame::{Decoder, Frame, Kind, MARK, Malformed};
+use crate::frame::{Decoder, Frame, Kind, MARK, MAX_PAYLOAD, Malformed};
 use crate::message::{FarHello, NearHello, VERSION, pack, unpack};
 use crate::outbox::Outbox;
+
+/// While more bytes than this wait for the other side, the server reads nothing. So a client that does not read cannot
+/// make the server use ever more memory.
+const MAX_WAITING: usize = 8 << 20;
 
 /// The frames that wait for the other side.
 #[derive(Debug, Default)]
@@ -52,8 +57,14 @@ impl Connection {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a frame, without waiting for room. `parts` are the parts of the payload.
+    /// Sends a frame, without waiting for room. `parts` are the parts of the payload. Instead of a result that is too
+    /// large for a frame, sends an error.
     pub(super) fn send(&self, kind: Kind, call: u32, parts: &[&[u8]]) {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        if length > MAX_PAYLOAD {
+            let message = format!("the answer has {length} bytes; a frame has at most {MAX_PAYLOAD}");
+            return self.send_error(call, &error(Stage::Capture, ErrorNumber::E2BIG, "remote", &message));
+        }
         let mut outgoing = self.outgoing();
         outgoing.frames.push(kind, call, parts);
         if !outgoing.is_full && !self.write(&mut outgoing) {
@@ -92,16 +103,20 @@ impl Connection {
         stop_blocking(input.as_fd())?;
         self.greet()?;
         let (mut decoder, mut buffer) = (Decoder::default(), vec![0; 64 << 10]);
-        let mut lease = Lease::default();
+        let mut lease = None::<Lease>;
         loop {
-            let is_full = self.outgoing().is_full;
-            let wanted = if is_full { PollFlags::OUT } else { PollFlags::empty() };
+            let (is_full, reads) = {
+                let outgoing = self.outgoing();
+                (outgoing.is_full, outgoing.frames.len() <= MAX_WAITING)
+            };
+            let wanted = |wants: bool, flags| if wants { flags } else { PollFlags::empty() };
             let fds = &mut [
-                PollFd::new(input, PollFlags::IN),
+                PollFd::new(input, wanted(reads, PollFlags::IN)),
                 PollFd::new(&self.wake, PollFlags::IN),
-                PollFd::new(&self.output, wanted),
+                PollFd::new(&self.output, wanted(is_full, PollFlags::OUT)),
             ];
-            match poll(fds, lease.wait().map(Timespec::try_from).and_then(Result::ok).as_ref()) {
+            match poll(fds, lease.as_ref().and_then(Lease::wait).map(Timespec::try_from).and_then(Result::ok).as_ref())
+            {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -114,12 +129,16 @@ impl Connection {
             }
             if !writable.is_empty() {
                 self.write(&mut self.outgoing());
+                if let Some(lease) = lease.as_mut().filter(|_| !reads) {
+                    // The other side reads, and this side does not look at what it has sent.
+                    lease.note_frame();
+                }
             }
             if !readable.is_empty() {
                 match read(input, &mut buffer) {
                     Ok(0) => return Ok(Ended::Closed),
                     Ok(count) => {
-                        lease.note_frame();
+                        lease.iter_mut().for_each(Lease::note_frame);
                         decoder.feed(&buffer[..count]);
                         while let Some(frame) = decoder.next_frame().map_err(ServeError::Malformed)? {
                             self.handle(frame, calls, &mut lease).map_err(ServeError::Malformed)?;
@@ -129,6 +148,7 @@ impl Connection {
                     Err(_) => return Ok(Ended::Closed),
                 }
             }
+            let Some(lease) = &mut lease else { continue };
             if lease.is_over() {
                 return Ok(Ended::Silent);
             }
@@ -156,10 +176,13 @@ impl Connection {
         Ok(())
     }
 
-    fn handle(&self, frame: Frame, calls: &Calls, lease: &mut Lease) -> Result<(), Malformed> {
-        let Frame { kind, call, payload } = frame;
+    /// Handles a frame. `lease` is `None` until the other side has sent its hello.
+    fn handle(&self, frame: Frame, calls: &Calls, lease: &mut Option<Lease>) -> Result<(), Malformed> {
+        // A kind of a later version is passed over.
+        let Frame { kind: Some(kind), call, payload } = frame else { return Ok(()) };
         match kind {
-            Some(Kind::Hello) => {
+            Kind::Hello if lease.is_some() => return Err(Malformed("a second hello".to_owned())),
+            Kind::Hello => {
                 let hello: NearHello = unpack(&payload, "hello")?;
                 if !(hello.versions.0..=hello.versions.1).contains(&VERSION) {
                     return Err(Malformed(format!(
@@ -167,15 +190,18 @@ impl Connection {
                         hello.versions.0, hello.versions.1
                     )));
                 }
-                lease.time = Duration::try_from_secs_f64(hello.lease).ok().filter(|time| !time.is_zero());
+                let time = Duration::try_from_secs_f64(hello.lease).ok().filter(|time| !time.is_zero());
+                *lease = Some(Lease::new(time));
             }
-            Some(Kind::Ping) => self.send(Kind::Pong, call, &[]),
-            Some(Kind::Call) => calls.begin(call, unpack(&payload, "call")?),
-            Some(Kind::Input) => calls.input(call, &payload),
-            Some(Kind::Credit) => calls.credit(call, unpack(&payload, "credit")?),
-            Some(Kind::Order) => calls.order(call, unpack(&payload, "order")?),
-            // A frame of a later version, or one that needs no answer.
-            _ => {}
+            _ if lease.is_none() => return Err(Malformed(format!("{} before the hello", kind.phrase()))),
+            Kind::Ping => self.send(Kind::Pong, call, &[]),
+            // Any frame is a sign of life.
+            Kind::Pong => {}
+            Kind::Call => calls.begin(call, unpack(&payload, "call")?)?,
+            Kind::Input => calls.input(call, &payload)?,
+            Kind::Credit => calls.credit(call, unpack(&payload, "credit")?)?,
+            Kind::Order => calls.order(call, unpack(&payload, "order")?)?,
+            _ => return Err(Malformed(format!("{}, which only a server sends", kind.phrase()))),
         }
         Ok(())
     }
@@ -194,13 +220,11 @@ struct Lease {
     last_ping: Instant,
 }
 
-impl Default for Lease {
-    fn default() -> Lease {
-        Lease { time: None, last_frame: Instant::now(), last_ping: Instant::now() }
-    }
-}
-
 impl Lease {
+    fn new(time: Option<Duration>) -> Lease {
+        Lease { time, last_frame: Instant::now(), last_ping: Instant::now() }
+    }
+
     fn note_frame(&mut self) {
         self.last_frame = Instant::now();
     }

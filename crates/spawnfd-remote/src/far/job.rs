@@ -4,18 +4,22 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use spawnfd::Job;
 use spawnfd::internal::EngineOrder;
-use spawnfd::job::{Event, Events, TerminalSize, Until};
+use spawnfd::job::{Event, Events, Until};
 
-use super::calls::{Calls, grace};
-use crate::frame::Kind;
+use super::calls::{Calls, engine_order};
+use crate::frame::{Kind, Malformed};
 use crate::message::{OrderMessage, StartedMessage, pack};
 use crate::turns::Turns;
 
 /// The bytes that a side accepts of each call before it sends a `Credit` frame.
 pub(crate) const FIRST_CREDIT: u32 = 256 << 10;
+
+/// The largest credit of a call.
+pub(crate) const MAX_CREDIT: i64 = 16 << 20;
 
 /// What a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub(super) struct JobCall {
     has_result: AtomicBool,
     has_ended: AtomicBool,
     is_over: AtomicBool,
+    /// The other side has ended the job.
+    is_stopped: AtomicBool,
     input: Mutex<InputState>,
 }
 
@@ -63,6 +69,8 @@ struct InputState {
     is_refused: bool,
     /// The bytes that the program's queue has taken since the last `Credit` frame.
     taken: u32,
+    /// The credit that the other side has used and not got back.
+    spent: usize,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -88,6 +96,7 @@ impl JobCall {
             has_result: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
             input: Mutex::default(),
         })
     }
@@ -113,9 +122,16 @@ impl JobCall {
     }
 
     /// The other side accepts further bytes of output.
-    pub(super) fn add_credit(&self, bytes: u32) {
-        self.output.change(|output| output.credit += i64::from(bytes));
+    pub(super) fn add_credit(&self, bytes: u32) -> Result<(), Malformed> {
+        let credit = self.output.change(|output| {
+            output.credit += i64::from(bytes);
+            output.credit
+        });
         self.pump();
+        if credit > MAX_CREDIT {
+            return Err(Malformed(format!("a credit of {credit} bytes; the largest is {MAX_CREDIT}")));
+        }
+        Ok(())
     }
 
     /// Sends output, as far as there is credit.
@@ -151,7 +167,13 @@ impl JobCall {
         match self.job.try_wait() {
             Ok(Some(output)) => self.calls.finish(self.call, Ok(output)),
             Ok(None) => return,
-            Err(error) => self.calls.finish(self.call, Err(error)),
+            Err(error) => {
+                // An error is the last frame of a call.
+                self.is_over.store(true, Ordering::SeqCst);
+                self.has_ended.store(true, Ordering::SeqCst);
+                self.calls.remove(self.call);
+                return self.calls.finish(self.call, Err(error));
+            }
         }
         self.has_result.store(true, Ordering::SeqCst);
         self.end_if_over();
@@ -161,22 +183,31 @@ impl JobCall {
     fn end_if_over(&self) {
         let is_over = self.has_ended.load(Ordering::SeqCst) && self.has_result.load(Ordering::SeqCst);
         if is_over && !self.is_over.swap(true, Ordering::SeqCst) {
-            self.calls.connection().send(Kind::End, self.call, &[]);
-            if self.form != Form::Adopting {
+            // After this frame, the other side may use the number again.
+            if self.form != Form::Adopting || self.is_stopped.load(Ordering::SeqCst) {
                 self.calls.remove(self.call);
             }
+            self.calls.connection().send(Kind::End, self.call, &[]);
         }
     }
 
     /// Bytes of the program's input. No bytes: its end.
-    pub(super) fn input(&self, bytes: &[u8]) {
+    pub(super) fn input(&self, bytes: &[u8]) -> Result<(), Malformed> {
         let mut input = lock(&self.input);
-        input.is_closed |= bytes.is_empty();
+        if input.is_closed {
+            return Err(Malformed("input after its end".to_owned()));
+        }
+        input.is_closed = bytes.is_empty();
+        input.spent += bytes.len();
+        if input.spent > FIRST_CREDIT as usize {
+            return Err(Malformed("more input than the credit of the call".to_owned()));
+        }
         if !input.is_refused {
             input.pending.extend(bytes);
         }
         drop(input);
         self.feed();
+        Ok(())
     }
 
     /// Passes input on, as far as the program's queue has room.
@@ -199,6 +230,7 @@ impl JobCall {
         }
         if input.taken >= FIRST_CREDIT / 4 {
             let taken = std::mem::take(&mut input.taken);
+            input.spent -= taken as usize;
             self.calls.connection().send(Kind::Credit, self.call, &[&pack(&taken)]);
         }
         if input.is_closed && input.pending.is_empty() {
@@ -208,18 +240,20 @@ impl JobCall {
     }
 
     /// Carries out an order.
-    pub(super) fn order(&self, order: OrderMessage) {
-        match order {
-            OrderMessage::Stop(seconds) => self.job.order(EngineOrder::End { grace: seconds.map(grace) }),
-            // The other side has checked the number.
-            OrderMessage::Signal(signal, tree) => _ = self.job.signal(signal, tree),
-            OrderMessage::Resize(rows, columns) => self.job.resize(TerminalSize::new(rows, columns)),
-            _ => {}
+    pub(super) fn order(&self, order: OrderMessage) -> Result<(), Malformed> {
+        match engine_order(&order)? {
+            EngineOrder::End { grace } => self.stop(grace),
+            order => self.job.order(order),
         }
+        Ok(())
     }
 
-    /// Whether the result and all output have been sent.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::SeqCst)
+    /// Ends the job: SIGTERM, and SIGKILL after `grace`. `None`: after the job's own grace.
+    pub(super) fn stop(&self, grace: Option<Duration>) {
+        self.is_stopped.store(true, Ordering::SeqCst);
+        self.job.order(EngineOrder::End { grace });
+        if self.is_over.load(Ordering::SeqCst) {
+            self.calls.remove(self.call);
+        }
     }
 }

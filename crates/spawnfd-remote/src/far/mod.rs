@@ -22,7 +22,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stderr, stdin, stdout}
 use crate::frame::Malformed;
 use calls::Calls;
 use connection::Connection;
-pub(crate) use job::FIRST_CREDIT;
+pub(crate) use job::{FIRST_CREDIT, MAX_CREDIT};
 
 /// Why a server has ended.
 #[derive(Debug)]

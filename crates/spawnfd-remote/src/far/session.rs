@@ -3,18 +3,19 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use spawnfd::internal::{CallOptions, EnvChange, drive, invalid};
 use spawnfd::job::{EventOptions, TerminalSize};
 use spawnfd::options::Call;
 use spawnfd::session::{CommandText, Session};
-use spawnfd::{Command, Result};
+use spawnfd::{Command, Error};
 
-use super::calls::{Calls, PENDING};
+use super::calls::{Calls, PENDING, grace};
+use super::connection::Connection;
 use super::job::Form;
-use crate::frame::Kind;
+use crate::frame::{Kind, Malformed};
 use crate::message::{CallMessage, OrderMessage, ProcessMessage, ResultMessage, StartedMessage, pack};
 
 /// A session of the other side.
@@ -26,6 +27,8 @@ pub(super) struct SessionCall {
     /// The commands of the session wait for each other.
     has_queue: bool,
     grace: Duration,
+    /// The last frame of the call has been sent.
+    is_over: Mutex<bool>,
 }
 
 impl SessionCall {
@@ -34,33 +37,44 @@ impl SessionCall {
         command: Command<'static>,
         options: CallOptions,
         calls: Calls,
-    ) -> Result<Arc<SessionCall>> {
+    ) -> Result<Arc<SessionCall>, Error> {
         let has_queue = options.session.get("queue").to_string() == "true";
         let grace = options.session.get("grace").as_duration().unwrap_or_default();
         let session = Session::new(command, options.session)?;
-        Ok(Arc::new(SessionCall { call, session, calls, has_queue, grace }))
+        Ok(Arc::new(SessionCall { call, session, calls, has_queue, grace, is_over: Mutex::default() }))
     }
 
     /// Starts the shell, and then tells that the session is open.
-    pub(super) fn open(self: &Arc<SessionCall>) -> Result<()> {
+    pub(super) fn open(self: &Arc<SessionCall>) -> Result<(), Error> {
         let this = self.clone();
         drive(async move {
-            let connection = this.calls.connection();
-            match this.session.ensure_shell_async().await {
+            let outcome = this.session.ensure_shell_async().await;
+            this.tell(outcome.is_err(), |connection| match outcome {
                 Ok(()) => {
                     let started = StartedMessage { pid: this.session.id().unwrap_or_default(), tree: String::new() };
                     connection.send(Kind::Started, this.call, &[&pack(&started)]);
                 }
-                Err(error) => {
-                    connection.send_error(this.call, &error);
-                    this.calls.remove(this.call);
-                }
-            }
+                Err(error) => connection.send_error(this.call, &error),
+            });
         })
     }
 
+    /// Lets `send` send a frame of the call, unless its last frame has been sent. `is_last`: this is the last one.
+    fn tell(&self, is_last: bool, send: impl FnOnce(&Connection)) {
+        let mut is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_over {
+            return;
+        }
+        *is_over = is_last;
+        if is_last {
+            // After the last frame, the other side may use the number again.
+            self.calls.remove(self.call);
+        }
+        send(self.calls.connection());
+    }
+
     /// Starts a command.
-    pub(super) fn start(self: &Arc<SessionCall>, call: u32, message: &CallMessage) -> Result<()> {
+    pub(super) fn start(self: &Arc<SessionCall>, call: u32, message: &CallMessage) -> Result<(), Error> {
         let options = message.call.options(Call::Command)?;
         let Some(text) = message.call.argv.first() else { return Err(invalid("argv", "a command needs a text")) };
         let mut text = options.apply_to_text(CommandText::new(OsStr::from_bytes(text)));
@@ -82,7 +96,7 @@ impl SessionCall {
         })
     }
 
-    async fn start_text(&self, call: u32, text: &CommandText, options: &CallOptions) -> Result<()> {
+    async fn start_text(&self, call: u32, text: &CommandText, options: &CallOptions) -> Result<(), Error> {
         let turn = if self.has_queue { Some(self.session.turns().acquire_async().await) } else { None };
         self.session.start_in_directory_of(text);
         self.session.ensure_shell_async().await?;
@@ -93,33 +107,36 @@ impl SessionCall {
     }
 
     /// Carries out an order.
-    pub(super) fn order(self: &Arc<SessionCall>, order: OrderMessage) {
+    pub(super) fn order(self: &Arc<SessionCall>, order: OrderMessage) -> Result<(), Malformed> {
         match order {
+            OrderMessage::Stop(seconds) => self.stop(seconds.map(grace)),
             OrderMessage::Interrupt => self.session.interrupt(),
             // Without a terminal, the call has no effect.
             OrderMessage::Resize(rows, columns) => _ = self.session.resize(TerminalSize::new(rows, columns)),
             OrderMessage::Processes(question) => {
                 let processes = self.session.processes().into_iter();
                 let processes = processes.map(|found| ProcessMessage { pid: found.pid, name: found.name }).collect();
-                self.send_result(question, &ResultMessage::Processes(processes));
+                let result = ResultMessage::<()>::Processes(processes);
+                self.calls.connection().send(Kind::Result, question, &[&pack(&result)]);
             }
-            OrderMessage::Close => {
-                let this = self.clone();
-                self.session.begin_close_with(move || {
-                    this.send_result(this.call, &ResultMessage::Closed);
-                    this.calls.remove(this.call);
-                });
-            }
-            _ => {}
+            OrderMessage::Close => self.close(),
+            OrderMessage::Signal(..) => return Err(Malformed("a signal for a session".to_owned())),
         }
+        Ok(())
     }
 
-    fn send_result(&self, call: u32, result: &ResultMessage<()>) {
-        self.calls.connection().send(Kind::Result, call, &[&pack(result)]);
+    /// Ends the input of the shell, and tells once the shell has ended.
+    fn close(self: &Arc<SessionCall>) {
+        let this = self.clone();
+        self.session.begin_close_with(move || {
+            let result = pack(&ResultMessage::<()>::Closed);
+            this.tell(true, |connection| connection.send(Kind::Result, this.call, &[&result]));
+        });
     }
 
     /// Ends the shell and its processes: SIGTERM, and SIGKILL after `grace`. `None`: after the session's grace.
-    pub(super) fn stop(&self, grace: Option<Duration>) {
+    pub(super) fn stop(self: &Arc<SessionCall>, grace: Option<Duration>) {
         self.session.stop_shell(grace.unwrap_or(self.grace));
+        self.close();
     }
 }

@@ -10,7 +10,8 @@ use spawnfd::tree::Tier;
 use spawnfd::{Error, Job, Output, Result};
 
 use super::link::{Begun, lock};
-use crate::far::FIRST_CREDIT;
+use crate::far::{FIRST_CREDIT, MAX_CREDIT};
+use crate::frame::Malformed;
 use crate::message::StartedMessage;
 use crate::turns::Turns;
 
@@ -23,6 +24,8 @@ pub(super) enum Form {
     Job,
     /// When the caller drops the job.
     Adopting,
+    /// When the session is closed.
+    Session,
 }
 
 /// The client's half of one call.
@@ -35,29 +38,58 @@ pub(super) struct NearCall {
     pub(super) started: OnceLock<StartedMessage>,
     is_over: AtomicBool,
     pub(super) form: Form,
+    /// The caller has ended the call.
+    is_stopped: AtomicBool,
+    has_result: AtomicBool,
     /// Output that came before the result.
     kept: Mutex<[Vec<u8>; 2]>,
+    /// The number of bytes that a result can have of each stream.
+    max_kept: usize,
     /// The number of bytes of input that the server accepts.
     input_credit: AtomicI64,
     /// Whether the end of the input has been sent.
     sending: Turns<bool>,
     /// The bytes of output that have come since the last `Credit` frame.
     received: AtomicU32,
+    /// The number of bytes of output that the server may send.
+    output_credit: AtomicI64,
 }
 
 impl NearCall {
-    pub(super) fn new(run: RemoteRun, start: RemoteRun, form: Form) -> NearCall {
+    pub(super) fn new(run: RemoteRun, start: RemoteRun, form: Form, max_kept: usize) -> NearCall {
         NearCall {
             run,
             start,
             started: OnceLock::new(),
             is_over: AtomicBool::new(false),
             form,
+            is_stopped: AtomicBool::new(false),
+            has_result: AtomicBool::new(false),
             kept: Mutex::default(),
+            max_kept,
             input_credit: AtomicI64::new(FIRST_CREDIT.into()),
             sending: Turns::default(),
             received: AtomicU32::new(0),
+            output_credit: AtomicI64::new(FIRST_CREDIT.into()),
         }
+    }
+
+    /// Checks that the call is a job whose program has started.
+    pub(super) fn expect_started(&self, what: &str) -> std::result::Result<(), Malformed> {
+        match self.form {
+            Form::Job | Form::Adopting if self.started.get().is_some() => Ok(()),
+            Form::Job | Form::Adopting => Err(Malformed(format!("{what} of a program that has not started"))),
+            Form::Run | Form::Session => Err(Malformed(format!("{what} of a call that is no job"))),
+        }
+    }
+
+    /// Notes that the program has started, or that the session is open.
+    pub(super) fn set_started(&self, started: StartedMessage) -> std::result::Result<(), Malformed> {
+        if self.form == Form::Run || self.started.set(started).is_err() {
+            return Err(Malformed("a start of a call that has started, or that is a run".to_owned()));
+        }
+        self.note_start(Ok(()));
+        Ok(())
     }
 
     /// Passes the input that there is credit for to `send`. No bytes: its end.
@@ -83,30 +115,53 @@ impl NearCall {
         });
     }
 
-    pub(super) fn add_input_credit(&self, bytes: u32) {
-        self.input_credit.fetch_add(bytes.into(), Ordering::SeqCst);
+    pub(super) fn add_input_credit(&self, bytes: u32) -> std::result::Result<(), Malformed> {
+        self.expect_started("credit")?;
+        let credit = self.input_credit.fetch_add(bytes.into(), Ordering::SeqCst) + i64::from(bytes);
+        if credit > MAX_CREDIT {
+            return Err(Malformed(format!("a credit of {credit} bytes; the largest is {MAX_CREDIT}")));
+        }
+        Ok(())
     }
 
     /// Delivers output. Returns the credit to give to the server, if it is time for that.
-    pub(super) fn output(&self, stream: Stream, bytes: &[u8]) -> Option<u32> {
+    pub(super) fn output(&self, stream: Stream, bytes: &[u8]) -> std::result::Result<Option<u32>, Malformed> {
+        self.expect_started("output")?;
+        // The server may exceed the credit by a part of one frame.
+        if self.output_credit.fetch_sub(bytes.len() as i64, Ordering::SeqCst) <= 0 {
+            return Err(Malformed("more output than the credit of the call".to_owned()));
+        }
         self.run.output(stream, bytes);
         self.received.fetch_add(bytes.len() as u32, Ordering::SeqCst);
-        self.credit()
+        Ok(self.credit())
     }
 
     /// The credit to give to the server, if it is time for that and the caller wants more output.
     pub(super) fn credit(&self) -> Option<u32> {
         let is_enough = self.received.load(Ordering::SeqCst) >= FIRST_CREDIT / 4;
-        (is_enough && self.run.wants_more()).then(|| self.received.swap(0, Ordering::SeqCst)).filter(|&bytes| bytes > 0)
+        let given = (is_enough && self.run.wants_more()).then(|| self.received.swap(0, Ordering::SeqCst));
+        given.filter(|&bytes| bytes > 0).inspect(|&bytes| {
+            self.output_credit.fetch_add(bytes.into(), Ordering::SeqCst);
+        })
     }
 
     /// Keeps a part of the result's output.
-    pub(super) fn keep(&self, stream: Stream, bytes: &[u8]) {
-        lock(&self.kept)[stream.index()].extend_from_slice(bytes);
+    pub(super) fn keep(&self, stream: Stream, bytes: &[u8]) -> std::result::Result<(), Malformed> {
+        let mut kept = lock(&self.kept);
+        let kept = &mut kept[stream.index()];
+        if self.form == Form::Session || self.has_result.load(Ordering::SeqCst) {
+            return Err(Malformed("output of a result that the call has not".to_owned()));
+        }
+        if kept.len() + bytes.len() > self.max_kept {
+            return Err(Malformed(format!("a result with more than {} bytes of a stream", self.max_kept)));
+        }
+        kept.extend_from_slice(bytes);
+        Ok(())
     }
 
     /// Delivers the result.
     pub(super) fn result(&self, output: Result<Output>) {
+        self.has_result.store(true, Ordering::SeqCst);
         let [stdout, stderr] = std::mem::take(&mut *lock(&self.kept));
         self.run.result(output.map(|mut output| {
             output.stdout = joined(stdout, output.stdout);
@@ -120,13 +175,20 @@ impl NearCall {
         self.start.end(|| outcome.map(|()| Output::default()));
     }
 
-    /// The server has sent all output.
-    pub(super) fn note_end(&self) {
-        self.is_over.store(true, Ordering::SeqCst);
+    /// Whether the server has sent the result.
+    pub(super) fn has_result(&self) -> bool {
+        self.has_result.load(Ordering::SeqCst)
     }
 
-    /// Whether the server has sent all output.
-    pub(super) fn is_over(&self) -> bool {
+    /// The server has sent all output. Returns whether the call is over.
+    pub(super) fn note_end(&self) -> bool {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.form != Form::Adopting || self.is_stopped.load(Ordering::SeqCst)
+    }
+
+    /// The caller has ended the call. Returns whether the call is over.
+    pub(super) fn note_stop(&self) -> bool {
+        self.is_stopped.store(true, Ordering::SeqCst);
         self.is_over.load(Ordering::SeqCst)
     }
 

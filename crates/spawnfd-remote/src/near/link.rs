@@ -13,10 +13,10 @@ use spawnfd::limits::Permit;
 use spawnfd::tree::Tier;
 use spawnfd::{Command, Error, Job, Output, Result, Run};
 
-use super::RemoteOptions;
 use super::call::{Form, NearCall};
 use super::inject::{Injection, Request};
-use crate::frame::{Decoder, Frame, Kind, Malformed, Marker};
+use super::{RemoteOptions, max_kept};
+use crate::frame::{Decoder, Frame, Kind, MAX_PAYLOAD, Malformed, Marker};
 use crate::message::{
     CallMessage, FarHello, NearHello, OrderMessage, ProcessMessage, ResultMessage, VERSION, pack, unpack,
 };
@@ -25,6 +25,12 @@ use crate::turns::Turns;
 
 /// The size in bytes of the queue in front of the transport. More waits in the outbox.
 const QUEUE: usize = 256 << 10;
+
+/// How long the transport may take to end.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// While more bytes than this wait for the server, this side answers no ping. Any frame is a sign of life.
+const MAX_WAITING: usize = 1 << 20;
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -55,6 +61,10 @@ struct LinkState {
     questions: HashMap<u32, Arc<Question>>,
     /// The number of the last call.
     last: u32,
+    /// All numbers have been used.
+    has_wrapped: bool,
+    /// The transport reads no more.
+    is_deaf: bool,
     answered: Option<RemoteRun>,
     /// Why the connection is lost.
     lost: Option<Error>,
@@ -66,15 +76,27 @@ impl LinkState {
     }
 
     fn next(&mut self) -> u32 {
-        // 0 is no number of a call.
-        self.last = self.last.checked_add(1).unwrap_or(1);
-        self.last
+        loop {
+            // 0 is no number of a call.
+            self.has_wrapped |= self.last == u32::MAX;
+            self.last = self.last.checked_add(1).unwrap_or(1);
+            if !self.calls.contains_key(&self.last) && !self.questions.contains_key(&self.last) {
+                return self.last;
+            }
+        }
+    }
+
+    /// Whether a call has or had this number.
+    fn has_used(&self, number: u32) -> bool {
+        number != 0 && (self.has_wrapped || number <= self.last)
     }
 }
 
 /// A question that is no run, and what waits for its answer.
 #[derive(Debug)]
 struct Question {
+    /// The question is a ping.
+    is_ping: bool,
     waiting: RemoteRun,
     processes: OnceLock<Vec<ProcessMessage>>,
 }
@@ -113,7 +135,7 @@ impl Link {
         options: &RemoteOptions,
         injection: Option<Injection>,
     ) -> Result<Arc<Link>> {
-        let mut run = Run::new().writable(QUEUE).keep(0, 16 << 10).marker(None).grace(Duration::from_millis(500));
+        let mut run = Run::new().writable(QUEUE).keep(0, 16 << 10).marker(None).grace(GRACE);
         if let Some(lease) = options.lease {
             run = run.idle_timeout(lease);
         }
@@ -139,7 +161,7 @@ impl Link {
             lease: options.lease.map_or(0.0, |lease| lease.as_secs_f64()),
         };
         link.send(Kind::Hello, 0, &[&pack(&hello)]);
-        link.transport.on_writable(link.calling(|link| link.write(&mut link.state.lock())));
+        link.transport.on_writable(link.calling(Link::write_on));
         link.reader.change(|reader| {
             if let Some(reader) = reader {
                 reader.events.on_event(link.calling(Link::receive));
@@ -198,20 +220,38 @@ impl Link {
         self.send(Kind::Order, call, &[&pack(order)]);
     }
 
+    /// The queue has room, or the transport reads no more.
+    fn write_on(&self) {
+        let mut state = self.state.lock();
+        self.write(&mut state);
+        if state.lost.is_none() && self.transport.write(&[]).is_err() {
+            self.note_deaf(&mut state);
+        }
+    }
+
+    /// The transport has closed its input. Usually it ends now by itself.
+    fn note_deaf(&self, state: &mut LinkState) {
+        (state.outgoing, state.program) = (Outbox::default(), (Vec::new(), 0));
+        if !std::mem::replace(&mut state.is_deaf, true) {
+            self.transport.stop(GRACE);
+        }
+    }
+
     /// Writes as much as the transport's queue accepts. The queue calls again once it has room.
     fn write(&self, state: &mut LinkState) {
         let (program, written) = &mut state.program;
         while *written < program.len() {
             match self.transport.write(&program[*written..]) {
-                Ok(0) | Err(_) => return,
+                Ok(0) => return,
                 Ok(count) => *written += count,
+                Err(_) => return self.note_deaf(state),
             }
         }
         while !state.is_held && !state.outgoing.is_empty() {
-            // If the transport reads no more, it ends, and the connection is lost.
             match self.transport.write(state.outgoing.bytes()) {
-                Ok(0) | Err(_) => return,
+                Ok(0) => return,
                 Ok(count) => state.outgoing.note_written(count),
+                Err(_) => self.note_deaf(state),
             }
         }
     }
@@ -282,59 +322,127 @@ impl Link {
     }
 
     fn handle(&self, frame: Frame) -> std::result::Result<(), Malformed> {
+        // A kind of a later version is passed over.
         let Frame { kind: Some(kind), call: number, payload } = frame else { return Ok(()) };
-        let call = self.state.lock().calls.get(&number).cloned();
-        match (kind, call) {
-            (Kind::Hello, _) => self.note_hello(unpack(&payload, "hello")?)?,
-            (Kind::Ping, _) => self.send(Kind::Pong, number, &[]),
-            (Kind::Pong, _) => self.answer(number, Vec::new()),
-            (Kind::Started, Some(call)) => {
-                let _ = call.started.set(unpack(&payload, "start")?);
-                call.note_start(Ok(()));
+        match kind {
+            Kind::Hello if self.hello.get().is_some() => return Err(Malformed("a second hello".to_owned())),
+            Kind::Hello => return self.note_hello(unpack(&payload, "hello")?),
+            _ if self.hello.get().is_none() => return Err(Malformed(format!("{} before the hello", kind.phrase()))),
+            Kind::Ping => {
+                self.send_pong(number);
+                return Ok(());
             }
-            (Kind::Output, Some(call)) => {
-                let (stream, bytes) = of_stream(&payload)?;
-                let credit = call.output(stream, bytes);
+            Kind::Call | Kind::Order => return Err(Malformed(format!("{}, which only a client sends", kind.phrase()))),
+            _ => {}
+        }
+        let (call, question, has_used) = {
+            let state = self.state.lock();
+            (state.calls.get(&number).cloned(), state.questions.get(&number).cloned(), state.has_used(number))
+        };
+        match (call, question) {
+            (Some(call), _) => self.handle_of_call(kind, number, &call, &payload),
+            (None, Some(question)) => self.handle_answer(kind, number, &question, &payload),
+            // The call has ended.
+            (None, None) if has_used => Ok(()),
+            (None, None) => Err(Malformed(format!("{} of the call {number}, which does not exist", kind.phrase()))),
+        }
+    }
+
+    fn handle_of_call(
+        &self,
+        kind: Kind,
+        number: u32,
+        call: &NearCall,
+        payload: &[u8],
+    ) -> std::result::Result<(), Malformed> {
+        match kind {
+            Kind::Started => call.set_started(unpack(payload, "start")?)?,
+            Kind::Output => {
+                let (stream, bytes) = of_stream(payload)?;
+                let credit = call.output(stream, bytes)?;
                 self.give_credit(number, credit);
             }
-            (Kind::Kept, Some(call)) => {
-                let (stream, bytes) = of_stream(&payload)?;
-                call.keep(stream, bytes);
+            Kind::Kept => {
+                let (stream, bytes) = of_stream(payload)?;
+                call.keep(stream, bytes)?;
             }
-            (Kind::Input, Some(call)) => call.run.refuse_input(),
-            (Kind::Credit, Some(call)) => {
-                call.add_input_credit(unpack(&payload, "credit")?);
-                self.feed(number, &call);
+            Kind::Input => {
+                call.expect_started("refused input")?;
+                call.run.refuse_input();
             }
-            (Kind::Result, call) => match (unpack(&payload, "result")?, call) {
-                (ResultMessage::Output(Stored(output)), Some(call)) => {
-                    call.result(Ok(output));
-                    if call.form == Form::Run {
-                        self.remove(number);
-                    }
-                }
-                (ResultMessage::Closed, Some(call)) => {
+            Kind::Credit => {
+                call.add_input_credit(unpack(payload, "credit")?)?;
+                self.feed(number, call);
+            }
+            Kind::Result => match (unpack(payload, "result")?, call.form) {
+                _ if call.has_result() => return Err(Malformed("a second result of a call".to_owned())),
+                (ResultMessage::Output(Stored(output)), Form::Run) => {
                     self.remove(number);
+                    call.result(Ok(output));
+                }
+                (ResultMessage::Output(Stored(output)), Form::Job | Form::Adopting) => {
+                    call.expect_started("a result")?;
+                    call.result(Ok(output));
+                }
+                (ResultMessage::Closed, Form::Session) => {
+                    self.remove(number);
+                    call.note_start(Err(error(Stage::Capture, Errno::ECANCELED, "remote", "the session is closed")));
                     call.result(Ok(Output::default()));
                 }
-                (ResultMessage::Processes(processes), _) => self.answer(number, processes),
-                (_, None) => {}
+                _ => return Err(Malformed("a result of another kind than the call".to_owned())),
             },
-            (Kind::Error, Some(call)) => {
-                let Stored(error): Stored<Error> = unpack(&payload, "error")?;
+            Kind::Error => {
+                let Stored(error): Stored<Error> = unpack(payload, "error")?;
                 self.remove(number);
                 call.fail(|| Err(error.clone()), &error);
             }
-            (Kind::End, Some(call)) => {
-                call.note_end();
-                if call.form != Form::Adopting {
+            Kind::End => {
+                call.expect_started("an end")?;
+                if !call.has_result() {
+                    return Err(Malformed("the end of a job that has no result".to_owned()));
+                }
+                if call.note_end() {
                     self.remove(number);
                 }
                 call.run.end(|| Ok(lost_output()));
             }
-            _ => {}
+            _ => return Err(Malformed(format!("{} for a call", kind.phrase()))),
         }
         Ok(())
+    }
+
+    fn handle_answer(
+        &self,
+        kind: Kind,
+        number: u32,
+        question: &Question,
+        payload: &[u8],
+    ) -> std::result::Result<(), Malformed> {
+        let answer = match kind {
+            Kind::Pong if question.is_ping => Ok(Vec::new()),
+            Kind::Result if !question.is_ping => match unpack(payload, "result")? {
+                ResultMessage::<Stored<Output>>::Processes(processes) => Ok(processes),
+                _ => return Err(Malformed("a result that is no list of processes".to_owned())),
+            },
+            Kind::Error => {
+                let Stored(error): Stored<Error> = unpack(payload, "error")?;
+                Err(error)
+            }
+            _ => return Err(Malformed(format!("{} as an answer", kind.phrase()))),
+        };
+        self.state.lock().questions.remove(&number);
+        let answer = answer.map(|processes| _ = question.processes.set(processes));
+        question.waiting.end(|| answer.map(|()| Output::default()));
+        Ok(())
+    }
+
+    /// Answers a ping.
+    fn send_pong(&self, number: u32) {
+        let mut state = self.state.lock();
+        if state.lost.is_none() && state.outgoing.len() <= MAX_WAITING {
+            state.outgoing.push(Kind::Pong, number, &[]);
+            self.write(&mut state);
+        }
     }
 
     fn note_hello(&self, hello: FarHello) -> std::result::Result<(), Malformed> {
@@ -351,14 +459,6 @@ impl Link {
             answered.end(|| Ok(Output::default()));
         }
         Ok(())
-    }
-
-    fn answer(&self, number: u32, processes: Vec<ProcessMessage>) {
-        let question = self.state.lock().questions.remove(&number);
-        if let Some(question) = question {
-            let _ = question.processes.set(processes);
-            question.waiting.end(|| Ok(Output::default()));
-        }
     }
 
     fn remove(&self, number: u32) {
@@ -388,8 +488,14 @@ impl Link {
             Ok(Some(output)) => {
                 let words = output.stderr_text();
                 let last = words.trim().lines().last().unwrap_or_default().to_owned();
+                let mut output = Output::clone(&output);
+                if self.state.lock().is_deaf && output.code().is_some() {
+                    // The transport has ended by itself, although this side has told it to end.
+                    output.stop = Stop::Exited;
+                }
                 let how = match output.stop {
                     Stop::IdleTimeout => "the other side is silent".to_owned(),
+                    Stop::Cancelled => "the other side reads no more".to_owned(),
                     _ => output.exit_message(&self.name, false),
                 };
                 if last.is_empty() || how.contains(&last) { how } else { format!("{how}: {last}") }
@@ -413,7 +519,8 @@ impl Link {
             (std::mem::take(&mut state.calls), std::mem::take(&mut state.questions), state.answered.take())
         };
         for call in calls.into_values() {
-            call.fail(|| Ok(lost_output()), error);
+            let outcome = || if call.form == Form::Session { Err(error.clone()) } else { Ok(lost_output()) };
+            call.fail(outcome, error);
         }
         for question in questions.into_values() {
             question.waiting.end(|| Err(error.clone()));
@@ -432,16 +539,24 @@ impl Link {
         permits: Vec<Permit>,
         options: Option<EventOptions>,
     ) -> Result<Begun> {
+        let payload = pack(message);
+        if payload.len() > MAX_PAYLOAD {
+            let message = format!("the call has {} bytes; a frame has at most {MAX_PAYLOAD}", payload.len());
+            return Err(error(Stage::Validate, Errno::E2BIG, "remote", &message));
+        }
+        let plain = Run::new();
+        // The call of a run has all input.
+        let own = if form == Form::Run { &plain } else { run };
         let mut state = self.state.lock();
         if let Some(lost) = &state.lost {
             return Err(lost.clone());
         }
         let number = state.next();
-        let (job, remote, events) = remote_job(self.this.clone(), number.into(), run, permits, options);
+        let (job, remote, events) = remote_job(self.this.clone(), number.into(), own, permits, options);
         let (start, waiting, _) = remote_job(self.this.clone(), 0, &Run::new(), Vec::new(), None);
-        let call = Arc::new(NearCall::new(remote, waiting, form));
+        let call = Arc::new(NearCall::new(remote, waiting, form, max_kept(run)));
         state.calls.insert(number, call.clone());
-        state.outgoing.push(Kind::Call, number, &[&pack(message)]);
+        state.outgoing.push(Kind::Call, number, &[&payload]);
         self.write(&mut state);
         drop(state);
         if call.run.has_input() {
@@ -451,7 +566,7 @@ impl Link {
     }
 
     /// Asks the server a question, and waits for the answer.
-    fn ask(&self, send: impl FnOnce(u32)) -> Result<Arc<Question>> {
+    fn ask(&self, is_ping: bool, send: impl FnOnce(u32)) -> Result<Arc<Question>> {
         let (job, question) = {
             let mut state = self.state.lock();
             if let Some(lost) = &state.lost {
@@ -459,7 +574,7 @@ impl Link {
             }
             let number = state.next();
             let (job, waiting, _) = remote_job(self.this.clone(), 0, &Run::new(), Vec::new(), None);
-            let question = Arc::new(Question { waiting, processes: OnceLock::new() });
+            let question = Arc::new(Question { is_ping, waiting, processes: OnceLock::new() });
             state.questions.insert(number, question.clone());
             drop(state);
             send(number);
@@ -473,13 +588,13 @@ impl Link {
     /// Measures the time until the server answers.
     pub(super) fn ping(&self) -> Result<Duration> {
         let begun = Instant::now();
-        self.ask(|number| self.send(Kind::Ping, number, &[]))?;
+        self.ask(true, |number| self.send(Kind::Ping, number, &[]))?;
         Ok(begun.elapsed())
     }
 
     /// The processes of a session.
     pub(super) fn processes(&self, session: u32) -> Result<Vec<ProcessMessage>> {
-        let answer = self.ask(|number| self.send_order(session, &OrderMessage::Processes(number)))?;
+        let answer = self.ask(false, |number| self.send_order(session, &OrderMessage::Processes(number)))?;
         Ok(answer.processes.get().cloned().unwrap_or_default())
     }
 
@@ -487,7 +602,7 @@ impl Link {
     pub(super) fn close(&self) {
         self.lose(&lost_error("the connection is closed"));
         self.transport.close_stdin();
-        self.transport.stop(Duration::from_millis(500));
+        self.transport.stop(GRACE);
     }
 }
 
@@ -516,7 +631,7 @@ impl RemoteRuns for Link {
         match order {
             EngineOrder::End { grace } => {
                 self.send_order(number, &OrderMessage::Stop(grace.map(|grace| grace.as_secs_f64())));
-                if call.is_over() {
+                if call.note_stop() {
                     self.remove(number);
                 }
             }

@@ -154,18 +154,17 @@ impl Remote {
     #[doc(hidden)]
     pub fn begin_run(&self, command: &Command<'_>, run: &Run, permits: Vec<Permit>) -> Result<Job> {
         let mut message = CallMessage { call: RemoteCall::new(command, run, Call::Run)?, ..CallMessage::default() };
-        let (plain, mut form) = (Run::new(), Form::Run);
-        let mut options = &plain;
+        let mut form = Form::Run;
         if let Value::Bytes(input) = run.get("input") {
             if input.as_bytes().len() <= INLINE_INPUT {
                 message.input = Some(input.as_bytes().to_vec().into());
             } else {
-                (form, options) = (Form::Job, run);
+                form = Form::Job;
                 (message.what, message.is_silent) = (What::Start, true);
                 stream_input(&mut message);
             }
         }
-        self.0.begin(&message, form, options, permits, None).map(|begun| begun.job.started(0, Tier::default()))
+        self.0.begin(&message, form, run, permits, None).map(|begun| begun.job.started(0, Tier::default()))
     }
 
     /// Starts a program on the other side, and returns its handle and the events of its output.
@@ -240,6 +239,16 @@ impl Remote {
         self.0.ping()
     }
 }
+
+/// The largest number of bytes of one stream in a result: the head, the line of the marker, and the tail.
+fn max_kept(run: &Run) -> usize {
+    let Value::Pair(head, tail) = run.get("keep") else { return usize::MAX };
+    let marker = (run.get("marker").to_string().len() as u64 + 100) * AMOUNT;
+    usize::try_from(head.saturating_add(tail).saturating_add(marker)).unwrap_or(usize::MAX)
+}
+
+/// How many times as long as its marker a marker's line can be, because it has the number of omitted bytes.
+const AMOUNT: u64 = 10;
 
 /// Lets the program read what the caller writes.
 fn stream_input(message: &mut CallMessage) {

@@ -57,7 +57,7 @@ impl RemoteSession {
     pub(super) fn begin(link: &Arc<Link>, command: &Command<'_>, options: &SessionOptions) -> Result<Opening> {
         let call = RemoteCall::of_session(command, options)?;
         let message = CallMessage { what: What::Session, call, ..CallMessage::default() };
-        let begun = link.begin(&message, Form::Job, &Run::new(), Vec::new(), None)?;
+        let begun = link.begin(&message, Form::Session, &Run::new(), Vec::new(), None)?;
         let grace = options.get("grace").as_duration().unwrap_or_default();
         Ok(Opening { link: link.clone(), begun, grace })
     }

@@ -212,6 +212,8 @@ impl Drop for InputStream {
     fn drop(&mut self) {
         let mut queue = self.0.queue.lock();
         queue.reader_gone = true;
+        // The writer learns that the program has not read what the queue has accepted.
+        queue.writer_waits |= !queue.bytes.is_empty();
         let dropped = (std::mem::take(&mut queue.bytes), queue.engine.take());
         self.0.wake_writer(queue);
         drop(dropped);

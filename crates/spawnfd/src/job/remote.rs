@@ -33,6 +33,8 @@ pub struct RemoteRun {
 struct End {
     /// The result, until it is delivered.
     result: Option<Result<Arc<Output>>>,
+    /// There is a result, or there was one.
+    is_decided: bool,
     /// The position in the output at which the result comes, until the output has reached it.
     position: Option<u64>,
     /// The job's places with limiters.
@@ -154,9 +156,13 @@ impl RemoteRun {
     }
 
     /// Delivers the result once the output before it has arrived, or at once if the caller reads no more for now.
+    /// Only the first result counts.
     pub fn result(&self, output: Result<Output>) {
         self.refuse_input();
         let mut end = lock(&self.end);
+        if std::mem::replace(&mut end.is_decided, true) {
+            return;
+        }
         end.position = Some(output.as_ref().map_or(0, |output| output.seen_bytes));
         end.result = Some(output.map(Arc::new));
         drop(end);
@@ -165,8 +171,8 @@ impl RemoteRun {
 
     /// Ends the output. `lost` is the outcome of a job that has no result by now.
     pub fn end(&self, lost: impl FnOnce() -> Result<Output>) {
-        let is_pending = lock(&self.end).position.is_some();
-        if !is_pending && !self.record.lock().is_closed() {
+        let is_decided = lock(&self.end).is_decided;
+        if !is_decided {
             self.result(lost());
         }
         self.close();
