@@ -12,6 +12,12 @@ use crate::frame::Malformed;
 /// The version of the protocol.
 pub const VERSION: u32 = 1;
 
+/// The bytes that a side accepts of each call before it sends a `Credit` frame.
+pub const FIRST_CREDIT: u32 = 256 << 10;
+
+/// The largest credit of a call.
+pub const MAX_CREDIT: i64 = 16 << 20;
+
 /// The payload of `Hello` from the far side.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

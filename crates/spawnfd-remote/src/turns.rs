@@ -2,7 +2,11 @@
 //! A state that one thread at a time serves, also for the threads that come meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A state that one thread at a time serves. A thread that comes meanwhile leaves its work to that thread, so it neither
 /// waits nor, in a callback of the same work, deadlocks.

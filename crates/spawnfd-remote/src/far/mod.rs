@@ -1,28 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The server: starts programs for the other side of a pipe.
 //!
-//! `connection.rs` reads and writes frames, `calls.rs` has the calls. The main thread reads frames and begins calls. The
-//! library's thread, which drives the runs, sends their output and results. No call has a thread of its own.
+//! `server.rs` has the main thread, which reads frames and begins calls. `calls/` has the calls, and `connection.rs` the
+//! way out. The library's thread, which drives the runs, sends their output and results. No call has a thread of its own.
 
 mod calls;
 mod connection;
-mod job;
-mod session;
+mod server;
 
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stderr, stdin, stdout};
 
 use crate::frame::Malformed;
-use calls::Calls;
-use connection::Connection;
-pub(crate) use job::{FIRST_CREDIT, MAX_CREDIT};
+use server::Server;
 
 /// Why a server has ended.
 #[derive(Debug)]
@@ -78,11 +74,7 @@ pub struct ServeOptions {
 /// A system call failed, or the other side does not speak the protocol.
 pub fn serve(options: &ServeOptions) -> Result<Ended, ServeError> {
     let (input, output) = take_streams()?;
-    let connection = Arc::new(Connection::new(output, options.files.clone())?);
-    let calls = Calls::new(connection.clone());
-    let ended = connection.serve(&input, &calls);
-    calls.end_all();
-    ended
+    Server::new(input, output, &options.files)?.serve()
 }
 
 /// Takes standard input and output away from the programs that this process starts.

@@ -2,18 +2,15 @@
 //! The client's half of one call.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
 use spawnfd::internal::RemoteRun;
-use spawnfd::job::{Events, Stream};
-use spawnfd::tree::Tier;
-use spawnfd::{Error, Job, Output, Result};
+use spawnfd::job::Stream;
+use spawnfd::{Error, Output, Result};
 
-use super::link::{Begun, lock};
-use crate::far::{FIRST_CREDIT, MAX_CREDIT};
 use crate::frame::Malformed;
-use crate::message::StartedMessage;
-use crate::turns::Turns;
+use crate::message::{FIRST_CREDIT, MAX_CREDIT, StartedMessage};
+use crate::turns::{Turns, lock};
 
 /// When a call is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,44 +202,4 @@ fn joined(mut first: Vec<u8>, rest: Vec<u8>) -> Vec<u8> {
     }
     first.extend(rest);
     first
-}
-
-/// A job whose program the server has been told to start.
-#[derive(Debug)]
-pub struct Waiting(pub(super) Begun);
-
-impl Waiting {
-    /// Waits until the program has started.
-    ///
-    /// # Errors
-    /// The program could not be started, or the connection was lost.
-    pub fn wait(self) -> Result<(Job, Events)> {
-        let outcome = self.0.start.wait();
-        self.complete(outcome)
-    }
-
-    /// The same as [`wait`](Waiting::wait), as a lazy future.
-    ///
-    /// # Errors
-    /// The same as those of [`wait`](Waiting::wait).
-    pub async fn wait_async(self) -> Result<(Job, Events)> {
-        let outcome = self.0.start.wait_async().await;
-        self.complete(outcome)
-    }
-
-    /// The job that ends once the program has started, or not.
-    pub fn start(&self) -> &Job {
-        &self.0.start
-    }
-
-    fn complete(self, outcome: Result<Arc<Output>>) -> Result<(Job, Events)> {
-        let Begun { job, events, start, call, .. } = self.0;
-        start.detach();
-        outcome?;
-        let StartedMessage { pid, tree } = call.started.get().cloned().unwrap_or_default();
-        let tier = Tier::ALL.iter().copied().find(|tier| tier.name() == tree).unwrap_or_default();
-        // Each start asks for events.
-        let events = events.expect("the events of a job");
-        Ok((job.started(pid, tier), events))
-    }
 }

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use spawnfd::error::{Errno, Stage};
-use spawnfd::internal::{EngineOrder, PerProcess, RemoteRun, RemoteRuns, Stored, UnstartedJob, error, remote_job};
+use spawnfd::internal::{EngineOrder, PerProcess, RemoteRun, RemoteRuns, Stored, error, remote_job};
 use spawnfd::job::{Event, EventOptions, Events, Stop, Stream};
 use spawnfd::limits::Permit;
 use spawnfd::tree::Tier;
@@ -15,6 +15,7 @@ use spawnfd::{Command, Error, Job, Output, Result, Run};
 
 use super::call::{Form, NearCall};
 use super::inject::{Injection, Request};
+use super::waiting::Begun;
 use super::{RemoteOptions, max_kept};
 use crate::frame::{Decoder, Frame, Kind, MAX_PAYLOAD, Malformed, Marker};
 use crate::message::{
@@ -31,10 +32,6 @@ const GRACE: Duration = Duration::from_millis(500);
 
 /// While more bytes than this wait for the server, this side answers no ping. Any frame is a sign of life.
 const MAX_WAITING: usize = 1 << 20;
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The pipe to the server.
 pub(super) struct Link {
@@ -610,17 +607,6 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.lose(&lost_error("the connection is closed"));
     }
-}
-
-/// A call that has begun.
-#[derive(Debug)]
-pub(super) struct Begun {
-    pub(super) number: u32,
-    pub(super) job: UnstartedJob,
-    pub(super) events: Option<Events>,
-    /// Ends once the program has started, or not.
-    pub(super) start: Job,
-    pub(super) call: Arc<NearCall>,
 }
 
 impl RemoteRuns for Link {

@@ -10,6 +10,7 @@ mod inject;
 mod link;
 mod session;
 mod transfer;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +25,12 @@ use spawnfd::{Command, Job, Output, Result, Run};
 
 use crate::message::{CallMessage, FarHello, What};
 use call::Form;
-pub use call::Waiting;
 use inject::Injection;
 pub use inject::ServerProgram;
 use link::Link;
 pub use session::RemoteSession;
 pub use transfer::Transfer;
+pub use waiting::Waiting;
 
 /// An input of at most this size comes with its call.
 const INLINE_INPUT: usize = 64 << 10;

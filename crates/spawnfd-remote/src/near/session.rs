@@ -10,8 +10,9 @@ use spawnfd::limits::Permit;
 use spawnfd::session::{CommandText, SessionOptions};
 use spawnfd::{Command, Job, Output, Result, Run};
 
-use super::call::{Form, Waiting};
-use super::link::{Begun, Link};
+use super::call::Form;
+use super::link::Link;
+use super::waiting::{Begun, Waiting};
 use crate::message::{CallMessage, OrderMessage, ProcessMessage, What};
 
 /// A shell on the other side that keeps its state from command to command. Dropping it ends the shell.

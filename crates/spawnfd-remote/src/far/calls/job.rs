@@ -3,23 +3,17 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use spawnfd::Job;
 use spawnfd::internal::EngineOrder;
 use spawnfd::job::{Event, Events, Until};
 
-use super::calls::{Calls, engine_order};
+use super::{Calls, engine_order};
 use crate::frame::{Kind, Malformed};
-use crate::message::{OrderMessage, StartedMessage, pack};
-use crate::turns::Turns;
-
-/// The bytes that a side accepts of each call before it sends a `Credit` frame.
-pub(crate) const FIRST_CREDIT: u32 = 256 << 10;
-
-/// The largest credit of a call.
-pub(crate) const MAX_CREDIT: i64 = 16 << 20;
+use crate::message::{FIRST_CREDIT, MAX_CREDIT, OrderMessage, StartedMessage, pack};
+use crate::turns::{Turns, lock};
 
 /// What a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +65,6 @@ struct InputState {
     taken: u32,
     /// The credit that the other side has used and not got back.
     spent: usize,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl JobCall {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The active calls of a connection.
 
+mod job;
+mod session;
+
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use spawnfd::internal::{EngineOrder, Stored, invalid};
@@ -11,11 +14,11 @@ use spawnfd::options::Call;
 use spawnfd::{Error, Job, Output};
 
 use super::connection::Connection;
-use super::job::FIRST_CREDIT;
-use super::job::{Form, JobCall};
-use super::session::SessionCall;
 use crate::frame::{Kind, Malformed};
-use crate::message::{CallMessage, OrderMessage, ResultMessage, What, pack};
+use crate::message::{CallMessage, FIRST_CREDIT, OrderMessage, ResultMessage, What, pack};
+use crate::turns::lock;
+use job::{Form, JobCall};
+use session::SessionCall;
 
 /// The output of a job that may wait in this process, in bytes.
 pub(super) const PENDING: usize = 256 << 10;
@@ -109,10 +112,6 @@ struct Shared {
     spilled: Mutex<Vec<SpillFile>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Calls {
     pub(super) fn new(connection: Arc<Connection>) -> Calls {
         Calls(Arc::new(Shared { connection, active: Mutex::default(), spilled: Mutex::default() }))
@@ -176,7 +175,7 @@ impl Calls {
     }
 
     /// Adds a started job.
-    pub(super) fn add_job(&self, call: u32, started: (Job, Events), form: Form, is_silent: bool) {
+    fn add_job(&self, call: u32, started: (Job, Events), form: Form, is_silent: bool) {
         let job = JobCall::new(call, started, self.clone(), form, is_silent);
         let mut active = lock(&self.0.active);
         if let Some(Active::Starting(early)) = active.insert(call, Active::Job(job.clone())) {

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use spawnfd::internal::{CallOptions, EnvChange, drive, invalid};
@@ -12,11 +12,12 @@ use spawnfd::options::Call;
 use spawnfd::session::{CommandText, Session};
 use spawnfd::{Command, Error};
 
-use super::calls::{Calls, PENDING, grace};
-use super::connection::Connection;
 use super::job::Form;
+use super::{Calls, PENDING, grace};
+use crate::far::connection::Connection;
 use crate::frame::{Kind, Malformed};
 use crate::message::{CallMessage, OrderMessage, ProcessMessage, ResultMessage, StartedMessage, pack};
+use crate::turns::lock;
 
 /// A session of the other side.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl SessionCall {
 
     /// Lets `send` send a frame of the call, unless its last frame has been sent. `is_last`: this is the last one.
     fn tell(&self, is_last: bool, send: impl FnOnce(&Connection)) {
-        let mut is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_over = lock(&self.is_over);
         if *is_over {
             return;
         }
