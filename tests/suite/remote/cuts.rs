@@ -22,7 +22,7 @@ use crate::{connect, server, sh};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// What a real server sends for a call, and the length up to the end of the frame that has the result.
+/// Returns all bytes that a server sends for a call, and the length up to the end of the frame that has the result.
 fn recorded(what: What, script: &str) -> (Vec<u8>, usize) {
     let mut client = Client::greeting();
     client.call(1, &message(what, script, &Run::new()));

@@ -126,10 +126,9 @@ impl Connection {
             }
             if !writable.is_empty() {
                 self.write(&mut self.outgoing());
-                if let Some(lease) = lease.as_mut().filter(|_| !reads) {
-                    // The other side reads, and this side does not look at what it has sent.
-                    lease.note_frame();
-                }
+                // The pipe was full, and the other side reads. Its answers to pings can come late: the pings wait in the
+                // transport behind other frames, and this side may not read now.
+                lease.iter_mut().for_each(Lease::note_frame);
             }
             if !readable.is_empty() {
                 match read(input, &mut buffer) {

@@ -21,7 +21,7 @@ pub(crate) const FIRST_CREDIT: u32 = 256 << 10;
 /// The largest credit of a call.
 pub(crate) const MAX_CREDIT: i64 = 16 << 20;
 
-/// What a job runs.
+/// The kind of program that a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// A program.
