@@ -91,7 +91,7 @@ impl From<&Change> for EnvChange {
 
 impl From<&EnvChange> for Change {
     fn from(change: &EnvChange) -> Change {
-        let all = |patterns: &[ByteBuf]| patterns.iter().map(|pattern| text(pattern)).collect();
+        let all = |patterns: &[ByteBuf]| patterns.iter().map(text).collect();
         match change {
             EnvChange::KeepOnly(patterns) => Change::KeepOnly(all(patterns)),
             EnvChange::Deny(patterns) => Change::Deny(all(patterns)),
