@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// What precedes the first frame from the far side. A login shell or a container tool may print text before it.
+/// The bytes before the first frame from the far side. A login shell or a container tool may print text before it.
 pub const MARK: &[u8; 16] = b"\0spawnfd-serve1\n";
 
 /// The largest number of bytes of a payload. A decoder refuses larger frames.
@@ -12,7 +12,7 @@ pub const MAX_PAYLOAD: usize = 16 << 20;
 /// The bytes before a payload: its length with kind and call, the kind, and the number of the call.
 pub const HEADER: usize = 9;
 
-/// What kind and call add to the length.
+/// The number of bytes of kind and call, which the length counts.
 const OVERHEAD: usize = 5;
 
 macro_rules! kinds {

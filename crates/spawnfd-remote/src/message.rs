@@ -32,7 +32,7 @@ pub struct FarHello {
     pub machine: String,
     /// The server's process id.
     pub pid: u32,
-    /// What the server can do: names of calls.
+    /// The calls that the server knows.
     pub calls: Vec<String>,
     /// The command on the server's machine that packs and unpacks files. Empty: there is none.
     pub files: Vec<ByteBuf>,
@@ -50,7 +50,7 @@ pub struct NearHello {
     pub lease: f64,
 }
 
-/// What a call does.
+/// The effect of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -69,7 +69,7 @@ pub enum What {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallMessage {
-    /// What the call does.
+    /// The effect of the call.
     pub what: What,
     /// The program, its options and its environment. Of a command of a session: its text as the first item of argv, and
     /// the variables that it alone has.

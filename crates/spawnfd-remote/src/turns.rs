@@ -45,3 +45,48 @@ impl<T> Turns<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    #[test]
+    fn work_that_arrives_during_a_turn_is_not_lost() {
+        let (turns, waiting, done) = (Turns::new(()), AtomicUsize::new(0), AtomicUsize::new(0));
+        let work = |(): &mut ()| _ = done.fetch_add(waiting.swap(0, Ordering::SeqCst), Ordering::SeqCst);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50_000 {
+                        waiting.fetch_add(1, Ordering::SeqCst);
+                        turns.serve(work);
+                    }
+                });
+            }
+        });
+        assert_eq!((waiting.into_inner(), done.into_inner()), (0, 200_000));
+    }
+
+    #[test]
+    fn work_within_work_is_done_afterwards() {
+        let (turns, inner) = (Turns::new(0), AtomicBool::new(true));
+        turns.serve(|count| {
+            *count += 1;
+            if inner.swap(false, Ordering::SeqCst) {
+                turns.serve(|_| panic!("the first turn is not over"));
+            }
+        });
+        assert_eq!(turns.change(|count| *count), 2);
+    }
+
+    #[test]
+    fn a_panic_does_not_end_later_work() {
+        let turns = Turns::new(0);
+        let panics = || turns.serve(|_| panic!("a test"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        turns.serve(|count| *count += 1);
+        assert_eq!(turns.change(|count| *count), 1);
+    }
+}

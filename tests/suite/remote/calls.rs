@@ -14,7 +14,7 @@ use spawnfd_tests::isolated;
 
 use crate::{connect, sh};
 
-/// What both sides of a comparison have.
+/// The parts of an output that are equal on both sides.
 fn parts(output: &Output) -> impl PartialEq + std::fmt::Debug {
     let Output { status, stop, stdout, stderr, omitted_bytes, seen_bytes, drain, tree, .. } = output.clone();
     (status, stop, stdout, stderr, omitted_bytes, seen_bytes, drain, tree)

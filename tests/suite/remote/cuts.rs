@@ -22,7 +22,7 @@ use crate::{connect, server, sh};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// What a real server sends for a call, and the length up to the end of the frame that has the result.
+/// Returns all bytes that a server sends for a call, and the length up to the end of the frame that has the result.
 fn recorded(what: What, script: &str) -> (Vec<u8>, usize) {
     let mut client = Client::greeting();
     client.call(1, &message(what, script, &Run::new()));
@@ -288,5 +288,28 @@ fn a_reader_of_the_transport_that_stalls_loses_nothing() {
             }
         }
         assert!(client.close().contains("Ok(Closed)"));
+    });
+}
+
+#[test]
+fn a_program_that_writes_to_the_pipe_of_its_server_ends_the_connection() {
+    isolated!(|| {
+        let word = format!("7{}", std::process::id());
+        let remote = connect();
+        let server = remote.hello().expect("an answer").pid;
+        let start = |script: &str| remote.start_events(&sh(script), &Run::new(), EventOptions::new()).expect("started");
+        let (other, _other) = start(&format!("setsid sleep {word} & wait"));
+        // Among the server's pipes are both of the connection.
+        let script = format!(
+            "for file in /proc/{server}/fd/*; do [ -p $file ] && (echo garbage, no frame >$file) & done; \
+             sleep {word}"
+        );
+        let (hostile, _hostile) = start(&script);
+        for job in [&other, &hostile] {
+            let output = job.wait().expect("a result");
+            assert_eq!((output.stop, output.status), (Stop::Lost, None));
+        }
+        assert!(remote.run(&Command::new("true"), &Run::new()).is_err());
+        assert_none_has(&format!("sleep\0{word}"));
     });
 }

@@ -77,9 +77,10 @@ impl Server {
             fds.each_ref().map(PollFd::revents)
         };
         let Some(had_room) = self.connection.serve(woken, writable) else { return Ok(Some(Ended::Closed)) };
-        if let Some(lease) = self.lease.as_mut().filter(|_| had_room && !reads) {
-            // The other side reads, and this side does not look at what it has sent.
-            lease.note_frame();
+        if had_room {
+            // The pipe was full, and the other side reads. Its answers to pings can come late: the pings wait in the
+            // transport behind other frames, and this side may not read now.
+            self.lease.iter_mut().for_each(Lease::note_frame);
         }
         if !readable.is_empty() && !self.read()? {
             return Ok(Some(Ended::Closed));

@@ -98,7 +98,7 @@ struct Question {
     processes: OnceLock<Vec<ProcessMessage>>,
 }
 
-/// What reads frames.
+/// The reader of frames.
 #[derive(Debug)]
 struct Reader {
     events: Events,

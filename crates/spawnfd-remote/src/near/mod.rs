@@ -118,7 +118,7 @@ impl Remote {
         self.0.answered()
     }
 
-    /// What the server has told about itself. `None`: it has not answered yet.
+    /// The server's description of itself. `None`: it has not answered yet.
     pub fn hello(&self) -> Option<&FarHello> {
         self.0.hello()
     }

@@ -15,7 +15,7 @@ use crate::frame::{Kind, Malformed};
 use crate::message::{FIRST_CREDIT, MAX_CREDIT, OrderMessage, StartedMessage, pack};
 use crate::turns::{Turns, lock};
 
-/// What a job runs.
+/// The kind of program that a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// A program.

@@ -58,7 +58,7 @@ pub(super) fn grace(seconds: f64) -> Duration {
 /// The largest number of a signal (SIGRTMAX).
 const LAST_SIGNAL: i32 = 64;
 
-/// What an order tells the engine about a run or a job.
+/// Translates an order to a run or a job for the engine.
 pub(super) fn engine_order(order: &OrderMessage) -> Result<EngineOrder, Malformed> {
     match *order {
         OrderMessage::Stop(seconds) => Ok(EngineOrder::End { grace: seconds.map(grace) }),
@@ -71,7 +71,7 @@ pub(super) fn engine_order(order: &OrderMessage) -> Result<EngineOrder, Malforme
     }
 }
 
-/// What has come for a command before its start.
+/// Input or an order for a command that has not started.
 #[derive(Debug)]
 enum Early {
     Input(Vec<u8>),
@@ -81,7 +81,7 @@ enum Early {
 /// The number of frames that may come for a command before its start.
 const MAX_EARLY: usize = 10_000;
 
-/// Adds what has come for a command before its start.
+/// Adds input or an order for a command that has not started.
 fn add_early(list: &mut Vec<Early>, early: Early) -> Result<(), Malformed> {
     let inputs = || list.iter().filter_map(|early| if let Early::Input(bytes) = early { Some(bytes) } else { None });
     if let Early::Input(bytes) = &early {

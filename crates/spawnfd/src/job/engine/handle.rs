@@ -32,7 +32,7 @@ pub struct RunHandle {
     id: u64,
 }
 
-/// What drives a run. The reference is weak, because a job's handle must not keep the engine's descriptors open after
+/// The driver of a run. The reference is weak, because a job's handle must not keep the engine's descriptors open after
 /// the engine's thread has ended.
 #[derive(Debug, Clone)]
 enum Driver {
