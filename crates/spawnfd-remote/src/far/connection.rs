@@ -91,12 +91,12 @@ impl Connection {
         true
     }
 
-    /// Whether so much waits for the other side that this process reads nothing.
+    /// Whether this process reads nothing now, because too much waits for the other side.
     pub(super) fn is_behind(&self) -> bool {
         self.outgoing().frames.len() > MAX_WAITING
     }
 
-    /// What the main thread waits for to write on.
+    /// Whether the output is so far behind that the main thread must not read.
     pub(super) fn wanted(&self) -> [PollFd<'_>; 2] {
         let wanted = if self.outgoing().is_full { PollFlags::OUT } else { PollFlags::empty() };
         [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.output, wanted)]

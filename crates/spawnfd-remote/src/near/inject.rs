@@ -34,7 +34,7 @@ pub(super) struct Injection {
     searched: usize,
 }
 
-/// What the script on the other side asks for.
+/// A request of the script on the other side.
 #[derive(Debug)]
 pub(super) enum Request<'a> {
     /// The bytes of a program.
