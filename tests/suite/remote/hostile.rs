@@ -458,3 +458,28 @@ fn a_slow_reader_is_not_silent() {
         assert!(client.wait().contains("Ok(Silent)"));
     });
 }
+
+#[test]
+fn a_silent_job_and_a_silent_command_send_no_output_but_a_result() {
+    isolated!(|| {
+        let mut client = Client::greeting();
+        client.call(1, &session());
+        let mut job = message(What::Start, "seq 100000", &Run::new().keep(10, 0));
+        job.is_silent = true;
+        client.call(2, &job);
+        let mut command = CallMessage { what: What::Command, session: 1, is_silent: true, ..CallMessage::default() };
+        command.call.argv = vec![b"seq 100000".to_vec().into()];
+        client.call(3, &command);
+        let mut ends = 0;
+        while ends < 2 {
+            let frame = client.next().expect("a frame");
+            match frame.kind {
+                Some(Kind::Output | Kind::Error) => panic!("{frame:?}"),
+                Some(Kind::Result) => assert_eq!(output(&frame.payload).seen_bytes, 588_895),
+                Some(Kind::End) => ends += 1,
+                _ => {}
+            }
+        }
+        assert!(client.close().contains("Ok(Closed)"));
+    });
+}
