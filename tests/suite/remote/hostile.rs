@@ -82,7 +82,10 @@ fn a_command_that_has_not_started_has_a_credit_too() {
     isolated!(|| {
         for (length, expected) in [(400_000, "more input than the credit"), (0, "input after its end")] {
             let mut client = Client::greeting();
-            client.call(1, &session());
+            let mut session = session();
+            // The second command waits for the end of the first.
+            session.call.options.insert("queue".to_owned(), Some(b"true".to_vec().into()));
+            client.call(1, &session);
             let mut command = message(What::Command, "sleep 1000", &Run::new());
             (command.session, command.call.argv) = (1, vec![b"sleep 1000".to_vec().into()]);
             client.call(2, &command);
