@@ -145,7 +145,7 @@ fn a_killed_server_leaves_no_tree_and_no_result_that_says_exited() {
         let remote = connect();
         let jobs: Vec<_> = (0..TREES)
             .map(|_| {
-                let command = sh(&format!("setsid sleep {word} & echo; wait"));
+                let command = sh(&format!("sleep {word} & echo; wait"));
                 let (job, mut events) =
                     remote.start_events(&command, &Run::new(), EventOptions::new()).expect("started");
                 assert!(matches!(events.next_timeout(Duration::from_secs(60)), Some(Event::Chunk { .. })));
@@ -168,7 +168,7 @@ fn client() {
     let word = std::env::var("SPAWNFD_TEST_WORD").expect("a word");
     let remote = connect();
     let start = |_| {
-        let command = sh(&format!("setsid sleep {word} & echo; wait"));
+        let command = sh(&format!("sleep {word} & echo; wait"));
         let (job, mut events) = remote.start_events(&command, &Run::new(), EventOptions::new()).expect("started");
         assert!(matches!(events.next_timeout(Duration::from_secs(60)), Some(Event::Chunk { .. })));
         (job, events)
@@ -298,7 +298,7 @@ fn a_program_that_writes_to_the_pipe_of_its_server_ends_the_connection() {
         let remote = connect();
         let server = remote.hello().expect("an answer").pid;
         let start = |script: &str| remote.start_events(&sh(script), &Run::new(), EventOptions::new()).expect("started");
-        let (other, _other) = start(&format!("setsid sleep {word} & wait"));
+        let (other, _other) = start(&format!("sleep {word} & wait"));
         // Among the server's pipes are both of the connection.
         let script = format!(
             "for file in /proc/{server}/fd/*; do [ -p $file ] && (echo garbage, no frame >$file) & done; \

@@ -82,7 +82,10 @@ fn a_command_that_has_not_started_has_a_credit_too() {
     isolated!(|| {
         for (length, expected) in [(400_000, "more input than the credit"), (0, "input after its end")] {
             let mut client = Client::greeting();
-            client.call(1, &session());
+            let mut session = session();
+            // The second command waits for the end of the first.
+            session.call.options.insert("queue".to_owned(), Some(b"true".to_vec().into()));
+            client.call(1, &session);
             let mut command = message(What::Command, "sleep 1000", &Run::new());
             (command.session, command.call.argv) = (1, vec![b"sleep 1000".to_vec().into()]);
             client.call(2, &command);
@@ -456,5 +459,30 @@ fn a_slow_reader_is_not_silent() {
         }
         assert_eq!(length, 12_000_000);
         assert!(client.wait().contains("Ok(Silent)"));
+    });
+}
+
+#[test]
+fn a_silent_job_and_a_silent_command_send_no_output_but_a_result() {
+    isolated!(|| {
+        let mut client = Client::greeting();
+        client.call(1, &session());
+        let mut job = message(What::Start, "seq 100000", &Run::new().keep(10, 0));
+        job.is_silent = true;
+        client.call(2, &job);
+        let mut command = CallMessage { what: What::Command, session: 1, is_silent: true, ..CallMessage::default() };
+        command.call.argv = vec![b"seq 100000".to_vec().into()];
+        client.call(3, &command);
+        let mut ends = 0;
+        while ends < 2 {
+            let frame = client.next().expect("a frame");
+            match frame.kind {
+                Some(Kind::Output | Kind::Error) => panic!("{frame:?}"),
+                Some(Kind::Result) => assert_eq!(output(&frame.payload).seen_bytes, 588_895),
+                Some(Kind::End) => ends += 1,
+                _ => {}
+            }
+        }
+        assert!(client.close().contains("Ok(Closed)"));
     });
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use spawnfd::internal::{CallOptions, EnvChange, drive, invalid};
 use spawnfd::job::{EventOptions, TerminalSize};
+use spawnfd::limits::Limiter;
 use spawnfd::options::Call;
 use spawnfd::session::{CommandText, Session};
 use spawnfd::{Command, Error};
@@ -28,6 +29,8 @@ pub(super) struct SessionCall {
     /// The commands of the session wait for each other.
     has_queue: bool,
     grace: Duration,
+    /// A command that comes while the shell starts waits for the shell.
+    starts: Limiter,
     /// The last frame of the call has been sent.
     is_over: Mutex<bool>,
 }
@@ -42,14 +45,22 @@ impl SessionCall {
         let has_queue = options.session.get("queue").to_string() == "true";
         let grace = options.session.get("grace").as_duration().unwrap_or_default();
         let session = Session::new(command, options.session)?;
-        Ok(Arc::new(SessionCall { call, session, calls, has_queue, grace, is_over: Mutex::default() }))
+        Ok(Arc::new(SessionCall {
+            call,
+            session,
+            calls,
+            has_queue,
+            grace,
+            starts: Limiter::new(1),
+            is_over: Mutex::default(),
+        }))
     }
 
     /// Starts the shell, and then tells that the session is open.
     pub(super) fn open(self: &Arc<SessionCall>) -> Result<(), Error> {
         let this = self.clone();
         drive(async move {
-            let outcome = this.session.ensure_shell_async().await;
+            let outcome = this.ensure_shell().await;
             this.tell(outcome.is_err(), |connection| match outcome {
                 Ok(()) => {
                     let started = StartedMessage { pid: this.session.id().unwrap_or_default(), tree: String::new() };
@@ -58,6 +69,11 @@ impl SessionCall {
                 Err(error) => connection.send_error(this.call, &error),
             });
         })
+    }
+
+    async fn ensure_shell(&self) -> Result<(), Error> {
+        let _turn = self.starts.acquire_async().await;
+        self.session.ensure_shell_async().await
     }
 
     /// Lets `send` send a frame of the call, unless its last frame has been sent. `is_last`: this is the last one.
@@ -88,22 +104,28 @@ impl SessionCall {
             }
         }
         text.validate()?;
-        let this = self.clone();
+        let (this, is_silent) = (self.clone(), message.is_silent);
         drive(async move {
-            if let Err(error) = this.start_text(call, &text, &options).await {
+            if let Err(error) = this.start_text(call, &text, &options, is_silent).await {
                 this.calls.remove(call);
                 this.calls.connection().send_error(call, &error);
             }
         })
     }
 
-    async fn start_text(&self, call: u32, text: &CommandText, options: &CallOptions) -> Result<(), Error> {
+    async fn start_text(
+        &self,
+        call: u32,
+        text: &CommandText,
+        options: &CallOptions,
+        is_silent: bool,
+    ) -> Result<(), Error> {
         let turn = if self.has_queue { Some(self.session.turns().acquire_async().await) } else { None };
         self.session.start_in_directory_of(text);
-        self.session.ensure_shell_async().await?;
+        self.ensure_shell().await?;
         let (permits, events) = (turn.into_iter().collect(), EventOptions::new().max_bytes(PENDING));
         let started = self.session.start_events_with(text, &options.run, permits, events)?;
-        self.calls.add_job(call, started, Form::Command, false);
+        self.calls.add_job(call, started, Form::Command, is_silent);
         Ok(())
     }
 
