@@ -73,6 +73,11 @@ pub struct ErrorContext {
 }
 
 impl ErrorContext {
+    /// The context for errors of a command in a shell, which this context started.
+    pub fn of_shell(&self) -> ErrorContext {
+        ErrorContext { program: self.program.clone(), cwd: None, origins: Vec::new() }
+    }
+
     /// Returns the exception for an error of the core that concerns this command.
     pub fn exception(&self, py: Python<'_>, error: &spawnfd::Error) -> PyErr {
         let mut failure = Failure::of(error);

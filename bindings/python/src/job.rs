@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyBrokenPipeError, PyValueError};
@@ -22,6 +22,7 @@ use spawnfd::options::Call;
 
 use crate::arguments::{bytes, integer, keyword, seconds, wrong_value};
 use crate::classes::restored_by;
+use crate::connection::Connection;
 use crate::errors::ErrorContext;
 use crate::limiter::PermitRequest;
 use crate::options::{Options, grace};
@@ -38,6 +39,8 @@ pub struct Job {
     job: Option<spawnfd::Job>,
     reported: ReportedArguments,
     context: ErrorContext,
+    /// The connection to the machine where the program runs, if that is another one.
+    pub connection: Option<Arc<Connection>>,
     result: OnceLock<Py<RunResult>>,
     output: Mutex<PendingOutput>,
     detached: AtomicBool,
@@ -155,6 +158,7 @@ impl Job {
             job: Some(job),
             reported,
             context,
+            connection: None,
             result: OnceLock::new(),
             output: Mutex::new(output),
             detached: false.into(),
@@ -235,7 +239,10 @@ impl Job {
         if self.result.get().is_none() {
             match self.job().try_wait() {
                 Ok(None) => return Ok(None),
-                Ok(Some(output)) => _ = self.result.set(Py::new(py, RunResult::new(output, self.reported.clone()))?),
+                Ok(Some(output)) => {
+                    let reported = self.reported.at(self.connection.as_deref().map(Connection::place));
+                    let _ = self.result.set(Py::new(py, RunResult::new(output, reported))?);
+                }
                 Err(error) => return Err(self.context.exception(py, &error)),
             }
         }

@@ -5,6 +5,7 @@ mod actions;
 mod arguments;
 mod child;
 mod classes;
+mod connection;
 mod env;
 mod errors;
 mod job;
@@ -13,6 +14,7 @@ mod options;
 mod placeholders;
 mod popen;
 mod queue;
+mod remote;
 mod reported;
 mod request;
 mod result;
@@ -68,6 +70,8 @@ mod _spawnfd {
     use super::popen::{PopenChild, pidfd_calls_are_killed, popen};
     #[pymodule_export]
     use super::queue::{Queue, Wakeup};
+    #[pymodule_export]
+    use super::remote::{Question, Remote, RemoteSession, RemoteShellStart, RemoteStart, serve};
     #[pymodule_export]
     use super::result::{RunResult, restore};
     #[pymodule_export]

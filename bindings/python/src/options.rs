@@ -20,8 +20,11 @@ use crate::limiter::Limiter;
 use crate::stdio::{self, Stream};
 
 /// The options of a call.
+#[derive(Debug)]
 pub struct Options<'py> {
     pub call: Call,
+    /// The program runs on another machine.
+    pub is_remote: bool,
     /// The options that have the same values on every front.
     pub core: CallOptions,
     pub cwd: Option<Bound<'py, PyAny>>,
@@ -37,8 +40,17 @@ impl<'py> Options<'py> {
     /// Takes the options from the keyword arguments of a call.
     pub fn new(given: &Bound<'py, PyDict>, call: Call) -> PyResult<Options<'py>> {
         let core = CallOptions::new(call);
-        let mut options =
-            Options { call, core, cwd: None, env: None, actions: None, sandbox: None, warm: None, queue: None };
+        let mut options = Options {
+            call,
+            is_remote: false,
+            core,
+            cwd: None,
+            env: None,
+            actions: None,
+            sandbox: None,
+            warm: None,
+            queue: None,
+        };
         for (name, value) in given.iter() {
             let name = name.cast::<PyString>()?.to_str()?;
             let Some(option) = options::find(call, name) else { return Err(unexpected_option(name, call)) };
@@ -50,6 +62,11 @@ impl<'py> Options<'py> {
         }
         options.check_combinations()?;
         Ok(options)
+    }
+
+    /// The options of a call for another machine.
+    pub fn remote(given: &Bound<'py, PyDict>, call: Call) -> PyResult<Options<'py>> {
+        Ok(Options { is_remote: true, ..Options::new(given, call)? })
     }
 
     /// Whether the run has a terminal, which is all its streams.

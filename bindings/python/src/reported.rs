@@ -12,4 +12,14 @@ pub struct ReportedArguments {
     pub argv: Vec<OsString>,
     /// True if the program's standard error is part of the captured standard output.
     pub stderr_merged: bool,
+    /// Where the program has run. `None`: on this machine.
+    #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+}
+
+impl ReportedArguments {
+    /// The arguments of a run at this place.
+    pub fn at(&self, place: Option<String>) -> ReportedArguments {
+        ReportedArguments { place, ..self.clone() }
+    }
 }

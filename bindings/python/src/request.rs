@@ -26,6 +26,7 @@ use crate::template::{Template, TemplateCache};
 use crate::warm::Warm;
 
 /// A command, and those arguments of the call that its results and errors report.
+#[derive(Debug)]
 pub struct Request {
     pub command: Command<'static>,
     pub options: CallOptions,
@@ -38,7 +39,7 @@ impl Request {
     /// Builds the request. `program` is a Template; or None, a TemplateCache or a Warm (argv[0] names the program).
     pub fn new(program: Option<&Bound<'_, PyAny>>, args: &Bound<'_, PyAny>, options: Options<'_>) -> PyResult<Request> {
         let has_terminal = options.has_terminal();
-        let Options { call, core: mut options, cwd, env, actions, sandbox, warm, .. } = options;
+        let Options { call, is_remote, core: mut options, cwd, env, actions, sandbox, warm, .. } = options;
         let sandbox = sandbox.as_ref().map(crate::sandbox::sandbox).transpose()?.map(Bound::get);
         let py = args.py();
         let directory = cwd.as_ref().map(Directory::of).transpose()?;
@@ -84,10 +85,13 @@ impl Request {
             }
         };
         // Set the mask and the handlers before the actions are added, because an action may override them.
-        command.signal_mask(SignalSet::EMPTY);
-        // A session chooses the signals of its shell.
-        if call != Call::Session {
-            command.default_signals(ignored_by_python());
+        // The signals of this process have no effect on another machine.
+        if !is_remote {
+            command.signal_mask(SignalSet::EMPTY);
+            // A session chooses the signals of its shell.
+            if call != Call::Session {
+                command.default_signals(ignored_by_python());
+            }
         }
         command.args(&argv[1..]);
         if let Some(sandbox) = sandbox {
@@ -110,6 +114,9 @@ impl Request {
 
         let mut origins = Vec::new();
         let directory = match directory {
+            Some(Directory::Open(_)) if is_remote => {
+                return Err(wrong_value(&"cwd", "a descriptor of this process cannot be passed to another machine"));
+            }
             Some(Directory::Open(fd)) => {
                 command.fchdir(fd).uncounted();
                 // Without /proc, the search skips the relative parts of PATH.
@@ -133,7 +140,7 @@ impl Request {
             _ => program.clone(),
         };
         let event = AuditEvent::new(py, &executable, &argv, cwd, env)?;
-        let reported = ReportedArguments { argv, stderr_merged };
+        let reported = ReportedArguments { argv, stderr_merged, place: None };
         let context = ErrorContext { program, cwd: directory, origins };
         command.check_descriptors().map_err(|error| context.exception(py, &error))?;
         Ok(Request { command, options, reported, context, event })

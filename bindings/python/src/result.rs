@@ -360,6 +360,14 @@ impl RunResult {
         PyList::new(py, &self.reported.argv)
     }
 
+    /// The place where the program has run, if a Remote has started it: the host name and the transport.
+    ///
+    /// None if it has run on this machine.
+    #[getter(r#where)]
+    fn place(&self) -> Option<&str> {
+        self.reported.place.as_deref()
+    }
+
     /// The working directory of a session's shell after the command.
     ///
     /// The path is the value of `$PWD` if that names the directory.
@@ -451,6 +459,7 @@ impl RunResult {
             (None, None) => parts.extend(self.output.leftovers.first().map(|program| program.fate.name().to_owned())),
         }
         parts.push(format!("stop={} tree={} wall={:.4} s", self.stop(), self.tree(), self.wall()));
+        parts.extend(self.place().map(|place| format!("where={place:?}")));
         parts.extend(self.limit().map(|limit| format!("limit={limit:?}")));
         parts.extend(self.shell_code().map(|code| format!("shell_code={code}")));
         if self.output.drain != Drain::Eof {

@@ -4,23 +4,27 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::path::Path;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyList};
 use spawnfd::internal::stopped_before_start;
+use spawnfd::limits::Permit;
 use spawnfd::options::Call;
-use spawnfd::{Command, Output, Run};
+use spawnfd::{Command, Job, Output, Run};
 
+use crate::connection::Connection;
 use crate::env::Env;
 use crate::errors::ErrorContext;
 use crate::limiter::PermitRequest;
 use crate::options::{Options, grace};
 use crate::queue::{Queue, Wakeup};
+use crate::remote::Remote;
 use crate::reported::ReportedArguments;
 use crate::request::{AuditEvent, Request};
 use crate::result::RunResult;
@@ -70,8 +74,9 @@ pub fn run(
 /// between the start and the caller's first reference to the run. The run has the error of a failed start, too.
 ///
 /// If `program` is a Session, the program runs beside its shell. Its audit event follows when the session's state is
-/// known. `permit` holds the limiter's permit for this run. `queue` is the queue of the event loop that drives the run;
-/// None: a thread of the library drives it.
+/// known. If `program` is a Remote, the program runs on the other side of that connection. `permit` holds the limiter's
+/// permit for this run. `queue` is the queue of the event loop that drives the run; None: a thread of the library drives
+/// it.
 #[pyfunction]
 pub fn begin(
     py: Python<'_>,
@@ -85,13 +90,20 @@ pub fn begin(
     // Take the permit out of the request first, so that an error returns it to the limiter at once.
     let permit = permit.and_then(|request| request.get().take());
     let session = program.and_then(|program| program.cast::<Session>().ok());
-    let program = program.filter(|_| session.is_none());
-    let mut request = Request::new(program, args, Options::new(options, Call::Run)?)?;
+    let remote = program.and_then(|program| program.cast::<Remote>().ok());
+    let program = program.filter(|_| session.is_none() && remote.is_none());
+    let options = if remote.is_some() { Options::remote } else { Options::new }(options, Call::Run)?;
+    let mut request = Request::new(program, args, options)?;
     if session.is_none() {
         request.audit(py)?;
     }
-    request.options.run = request.options.run.permit(permit);
-    let run = ActiveRun::of(py, request, session.map(Bound::get), queue)?;
+    let run = match remote {
+        Some(remote) => ActiveRun::remote(py, request, permit, remote.get().connection.clone())?,
+        None => {
+            request.options.run = request.options.run.permit(permit);
+            ActiveRun::of(py, request, session.map(Bound::get), queue)?
+        }
+    };
     run.poll(py)?;
     started.append(run)
 }
@@ -129,6 +141,8 @@ pub struct ActiveRun {
     queue: Option<Py<Queue>>,
     reported: ReportedArguments,
     context: ErrorContext,
+    /// The connection to the machine where the program runs, if that is another one.
+    connection: Option<Arc<Connection>>,
     /// Fires when result() can continue the run.
     #[pyo3(get)]
     done: Wakeup,
@@ -151,7 +165,7 @@ type SideProgram = Result<Box<(Command<'static>, Run)>, StateError>;
 enum ActiveRunState {
     /// The program waits for the state of its session.
     Reading(BoxFuture<SideProgram>),
-    Active(BoxFuture<spawnfd::Result<Output>>),
+    Active(BoxFuture<spawnfd::Result<Arc<Output>>>),
     Ended(spawnfd::Result<Arc<Output>>),
 }
 
@@ -160,7 +174,21 @@ impl ActiveRunState {
     fn active(command: Command<'static>, run: Run, is_cancelled: Arc<AtomicBool>) -> ActiveRunState {
         ActiveRunState::Active(Box::pin(async move {
             let stop = poll_fn(|_| if is_cancelled.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending });
-            command.run_until(&run, stop).await
+            command.run_until(&run, stop).await.map(Arc::new)
+        }))
+    }
+
+    /// Waits for a run on another machine. A poll after `is_cancelled` is set ends the program.
+    fn remote(job: Job, grace: Duration, is_cancelled: Arc<AtomicBool>) -> ActiveRunState {
+        ActiveRunState::Active(Box::pin(async move {
+            let mut outcome = pin!(job.wait_async());
+            poll_fn(|context| {
+                if is_cancelled.load(Ordering::Relaxed) {
+                    job.stop(grace);
+                }
+                outcome.as_mut().poll(context)
+            })
+            .await
         }))
     }
 }
@@ -197,7 +225,24 @@ impl ActiveRun {
             None => ActiveRunState::active(command, run, is_cancelled.clone()),
         };
         let (state, done) = (Mutex::new(state), Wakeup::default());
-        Ok(ActiveRun { state, is_cancelled, queue, reported, context, done, grace })
+        Ok(ActiveRun { state, is_cancelled, queue, reported, context, connection: None, done, grace })
+    }
+
+    /// A run on the other side of a connection.
+    fn remote(
+        py: Python<'_>,
+        request: Request,
+        permit: Option<Permit>,
+        connection: Arc<Connection>,
+    ) -> PyResult<ActiveRun> {
+        let Request { command, options, reported, context, .. } = request;
+        let permits = permit.into_iter().collect();
+        let begun = py.detach(|| connection.core().begin_run(&command, &options.run, permits));
+        let job = begun.map_err(|error| context.exception(py, &error))?;
+        let (grace, is_cancelled) = (grace(&options.run), Arc::new(AtomicBool::new(false)));
+        let state = Mutex::new(ActiveRunState::remote(job, grace, is_cancelled.clone()));
+        let (grace, done) = (grace.as_secs_f64(), Wakeup::default());
+        Ok(ActiveRun { state, is_cancelled, queue: None, reported, context, connection: Some(connection), done, grace })
     }
 
     /// Continues the run without waiting; the first call starts the program, or the shell that prints the session's
@@ -246,7 +291,7 @@ impl ActiveRun {
             }
             ActiveRunState::Active(program) => {
                 let Poll::Ready(outcome) = program.as_mut().poll(&mut context) else { return Progress::Pending };
-                *state = ActiveRunState::Ended(outcome.map(Arc::new));
+                *state = ActiveRunState::Ended(outcome);
             }
             ActiveRunState::Ended(_) => {}
         }
@@ -274,7 +319,8 @@ impl ActiveRun {
     /// Continues the run. Returns the result, or None while the program runs.
     fn result(&self, py: Python<'_>) -> PyResult<Option<RunResult>> {
         let output = self.poll(py)?.transpose().map_err(|error| self.context.exception(py, &error))?;
-        Ok(output.map(|output| RunResult::new(output, self.reported.clone())))
+        Ok(output
+            .map(|output| RunResult::new(output, self.reported.at(self.connection.as_deref().map(Connection::place)))))
     }
 
     /// Ends the program and its process tree, if it still runs.

@@ -33,18 +33,59 @@ pub struct Session {
     context: ErrorContext,
     /// The audit event for each start of a shell.
     event: AuditEvent,
-    grace: Duration,
-    has_terminal: bool,
-    merge: bool,
-    /// Whether commands wait for each other. None: the caller decides for each command.
-    #[pyo3(get)]
-    queue: Option<bool>,
+    settings: SessionSettings,
     /// The start of a shell that has not read its startup files yet.
     start: PerProcess<Option<Arc<PendingShell>>>,
     closed: AtomicBool,
     /// Fires when the shell has ended after begin_close().
     #[pyo3(get)]
     ended: Wakeup,
+}
+
+/// The options of a session that its Python half or its results need.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionSettings {
+    /// The time that the shell has to exit after the session is closed.
+    pub grace: Duration,
+    pub has_terminal: bool,
+    /// Whether the standard error of each command is part of its standard output.
+    pub merge: bool,
+    /// Whether commands wait for each other. None: the caller decides for each command.
+    pub queue: Option<bool>,
+}
+
+impl SessionSettings {
+    /// Builds the request for the shell of a session.
+    pub fn new(
+        program: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyAny>,
+        options: Options<'_>,
+    ) -> PyResult<(Request, SessionSettings)> {
+        let (settings, queue) = (&options.core.session, options.queue);
+        let has_terminal = !settings.get("terminal").is_none();
+        let grace = settings.get("grace").as_duration().unwrap_or_default();
+        let merge = matches!(settings.get("merge"), Value::Bool(true)) || has_terminal;
+        if let Some(cwd) = &options.cwd {
+            os_string_or(cwd, &"cwd", "a path (str, bytes or os.PathLike)")?;
+        }
+        let request = if program.is_instance_of::<Template>() {
+            Request::new(Some(program), args, options)?
+        } else {
+            let expected = "str, bytes, os.PathLike or spawnfd.Template";
+            let mut argv = vec![os_string_or(program, &"program", expected)?];
+            argv.append(&mut os_strings(args, "args")?);
+            Request::new(None, PyList::new(program.py(), argv)?.as_any(), options)?
+        };
+        Ok((request, SessionSettings { grace, has_terminal, merge, queue }))
+    }
+
+    /// Refuses a new size of a terminal that the session does not have.
+    pub fn check_terminal(&self) -> PyResult<()> {
+        match self.has_terminal {
+            true => Ok(()),
+            false => Err(PyValueError::new_err("resize(): the session was not created with a terminal")),
+        }
+    }
 }
 
 /// An error of the shell that prints a session's state, and the names that the error refers to.
@@ -79,9 +120,9 @@ impl ShellStart {
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct CommandText {
-    core: spawnfd::session::CommandText,
-    text: OsString,
-    options: CallOptions,
+    pub core: spawnfd::session::CommandText,
+    pub text: OsString,
+    pub options: Arc<CallOptions>,
 }
 
 #[pymethods]
@@ -105,7 +146,7 @@ impl CommandText {
         core.validate().map_err(|error| PyValueError::new_err(error.message().to_string()))?;
         let mut options = options.core;
         options.hold = watched;
-        Ok(CommandText { core, text, options })
+        Ok(CommandText { core, text, options: Arc::new(options) })
     }
 }
 
@@ -119,36 +160,24 @@ impl Session {
         args: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Session> {
-        let options = Options::new(options, Call::Session)?;
-        let (settings, queue) = (&options.core.session, options.queue);
-        let has_terminal = !settings.get("terminal").is_none();
-        let grace = settings.get("grace").as_duration().unwrap_or_default();
-        let merge = matches!(settings.get("merge"), Value::Bool(true)) || has_terminal;
-        if let Some(cwd) = &options.cwd {
-            os_string_or(cwd, &"cwd", "a path (str, bytes or os.PathLike)")?;
-        }
-        let request = if program.is_instance_of::<Template>() {
-            Request::new(Some(program), args, options)?
-        } else {
-            let expected = "str, bytes, os.PathLike or spawnfd.Template";
-            let mut argv = vec![os_string_or(program, &"program", expected)?];
-            argv.append(&mut os_strings(args, "args")?);
-            Request::new(None, PyList::new(py, argv)?.as_any(), options)?
-        };
+        let (request, settings) = SessionSettings::new(program, args, Options::new(options, Call::Session)?)?;
         let Request { command, options, context, event, .. } = request;
         let core = py.detach(|| spawnfd::Session::new(command, options.session));
         Ok(Session {
             core: Arc::new(core.map_err(|error| context.exception(py, &error))?),
             context,
             event,
-            grace,
-            merge,
-            queue,
-            has_terminal,
+            settings,
             start: PerProcess::new(None),
             closed: false.into(),
             ended: Wakeup::default(),
         })
+    }
+
+    /// Whether commands wait for each other. None: the caller decides for each command.
+    #[getter]
+    fn queue(&self) -> Option<bool> {
+        self.settings.queue
     }
 
     /// Has one permit, for the command whose turn it is.
@@ -219,9 +248,9 @@ impl Session {
         let queue = queue.map(Bound::get);
         let start = || self.core.start_events_with(core, &options.run, permits, options.events());
         let started = py.detach(|| Queue::enter(queue, start)).map_err(|error| self.context.exception(py, &error))?;
-        let reported = ReportedArguments { argv: vec![text.clone()], stderr_merged: self.merge };
-        let mut job = Job::of(started, options, reported, self.shell_context());
-        (job.is_command, job.has_terminal) = (true, self.has_terminal);
+        let reported = ReportedArguments { argv: vec![text.clone()], stderr_merged: self.settings.merge, place: None };
+        let mut job = Job::of(started, options, reported, self.context.of_shell());
+        (job.is_command, job.has_terminal) = (true, self.settings.has_terminal);
         jobs.append(job)
     }
 
@@ -231,9 +260,7 @@ impl Session {
 
     fn resize(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, columns: &Bound<'_, PyAny>) -> PyResult<()> {
         let (rows, columns) = (integer(rows, &"rows")?, integer(columns, &"columns")?);
-        if !self.has_terminal {
-            return Err(PyValueError::new_err("resize(): the session was not created with a terminal"));
-        }
+        self.settings.check_terminal()?;
         let resized = py.detach(|| self.core.resize(TerminalSize::new(rows, columns)));
         resized.map_err(|error| self.context.exception(py, &error))
     }
@@ -257,7 +284,7 @@ impl Session {
     /// Seconds that the shell has to exit after begin_close().
     #[getter]
     fn grace(&self) -> f64 {
-        self.grace.as_secs_f64()
+        self.settings.grace.as_secs_f64()
     }
 
     /// Closes the session: the shell reads the end of its input.
@@ -286,17 +313,12 @@ impl Session {
         &self,
         py: Python<'_>,
     ) -> PyResult<impl Future<Output = Result<SideState, StateError>> + Send + use<>> {
-        let context = self.shell_context();
+        let context = self.context.of_shell();
         let saved = py.detach(|| self.core.saved_state()).map_err(|error| context.exception(py, &error))?;
         if let SavedState::Saved { argv, .. } = &saved {
             AuditEvent::new(py, &argv[0], argv, None::<Env>, Some(Env::of(spawnfd::Env::empty())))?.raise(py)?;
         }
         let core = self.core.clone();
         Ok(async move { core.read_state_async(saved).await.map_err(|error| (error, context)) })
-    }
-
-    /// The context for errors of a command in the shell, and of a shell that prints the session's state.
-    fn shell_context(&self) -> ErrorContext {
-        ErrorContext { program: self.context.program.clone(), cwd: None, origins: Vec::new() }
     }
 }

@@ -30,6 +30,7 @@ MISSING = [
     "sf.TemplateCache()",
     "sf.TemplateCache.shared()",
     "sf.Warm()",
+    "sf.Remote.command(['true'])",
     "sf.Sandbox(['env'])",
     "sf.snapshot('/bin/true')",
     "sf.Snapshot()",

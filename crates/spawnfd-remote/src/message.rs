@@ -80,6 +80,9 @@ pub struct CallMessage {
     pub is_silent: bool,
     /// The program's whole input.
     pub input: Option<ByteBuf>,
+    /// The length of the program's whole input, which comes in `Input` frames. `None`: there is no such input.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_length: Option<u64>,
 }
 
 /// The payload of `Started`.

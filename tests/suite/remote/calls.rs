@@ -134,6 +134,24 @@ fn a_job_has_events_input_signals_and_a_result() {
 }
 
 #[test]
+fn input_that_a_program_does_not_read_is_refused() {
+    isolated!(|| {
+        let remote = connect();
+        for (script, size, is_refused) in
+            [("exit 0", 100_000, true), ("exit 0", 2_000_000, true), ("exec head -c 100000", 100_000, false)]
+        {
+            for _ in 0..50 {
+                let run = Run::new().input(vec![b'x'; size]);
+                let output = remote.run(&sh(script), &run).expect("a result");
+                assert_eq!((output.input_refused, output.ok()), (is_refused, true), "{script} {size}");
+                let (job, _events) = remote.start_events(&sh(script), &run, EventOptions::new()).expect("started");
+                assert_eq!(job.wait().expect("a result").input_refused, is_refused, "{script} {size}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_stopped_job_and_a_dropped_job_end_their_trees() {
     isolated!(|| {
         let remote = connect();

@@ -19,6 +19,7 @@ The main functions and classes; help() describes each:
     Env                 an environment: inherited, denied and set variables
     Limits, Limiter     limits of a program's resources, and of concurrent runs
     Warm                programs that are started ahead
+    Remote              programs on another machine, or in a container
     Sandbox, actions    a confining command, and steps of the child before exec
     spawn, Template     a program without supervision, and one that is searched once
     subprocess, asyncio, install   for programs that should not change
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from spawnfd import actions, asyncio, subprocess
     from spawnfd._install import install, uninstall
     from spawnfd._popen import Stats, stats
+    from spawnfd._remote import Remote, RemoteSession, SyncRemoteSession
 
 __all__ = [
     "Args",
@@ -104,6 +106,8 @@ __all__ = [
     "OutputMatch",
     "OutputPiece",
     "PortableWarning",
+    "Remote",
+    "RemoteSession",
     "Result",
     "RunOptions",
     "Sandbox",
@@ -121,6 +125,7 @@ __all__ = [
     "StartOptions",
     "Stats",
     "SyncJob",
+    "SyncRemoteSession",
     "SyncSession",
     "Template",
     "TemplateCache",
@@ -147,7 +152,10 @@ __all__ = [
 
 # Names that are imported on first use: their modules import asyncio, subprocess or dataclasses.
 _LAZY = {
+    "Remote": "_remote",
+    "RemoteSession": "_remote",
     "Stats": "_popen",
+    "SyncRemoteSession": "_remote",
     "actions": "actions",
     "asyncio": "asyncio",
     "install": "_install",

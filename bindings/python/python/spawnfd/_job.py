@@ -18,6 +18,8 @@ from spawnfd._loop import (
     current_adapter,
     end_started_sync,
     enter,
+    finish_start,
+    finish_start_sync,
     limiter_of,
     wait_shielded,
     wait_until,
@@ -176,11 +178,14 @@ class Job(_JobBase):
     __slots__ = ()
 
     @classmethod
-    async def _start(cls, program: Program, args: Args, options: Given) -> Job:
+    async def _start(cls, program: Program | _spawnfd.Remote, args: Args, options: Given) -> Job:
         request = await enter(options)
         started: list[_spawnfd.Job] = []
         adapter = current_adapter()
-        _spawnfd.Job.start(program, args, options, request, adapter.queue, started)
+        if isinstance(program, _spawnfd.Remote):
+            await finish_start(program.start(args, options, request, True), started)
+        else:
+            _spawnfd.Job.start(program, args, options, request, adapter.queue, started)
         job = cls._of(started[0])
         if not options.get("hold", False):
             adapter.call_soon(job._core.release_hold)
@@ -418,11 +423,14 @@ class SyncJob(_JobBase):
     __slots__ = ()
 
     @classmethod
-    def _start(cls, program: Program, args: Args, options: Given) -> SyncJob:
+    def _start(cls, program: Program | _spawnfd.Remote, args: Args, options: Given) -> SyncJob:
         started: list[_spawnfd.Job] = []
         try:
             request = acquire_permit_sync(limiter_of(options))
-            _spawnfd.Job.start(program, args, options, request, None, started)
+            if isinstance(program, _spawnfd.Remote):
+                finish_start_sync(program.start(args, options, request, False), started)
+            else:
+                _spawnfd.Job.start(program, args, options, request, None, started)
             return cls._of(started[0])
         except BaseException as error:
             end_started_sync(started, error)

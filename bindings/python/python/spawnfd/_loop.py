@@ -436,8 +436,10 @@ async def complete(program: Program | _spawnfd.Session, args: Args, options: Giv
         raise
 
 
-def complete_sync(program: Program | _spawnfd.Session, args: Args, options: Given) -> Result:
-    """The blocking form of complete()."""
+def complete_sync(
+    program: Program | _spawnfd.Session | _spawnfd.Remote, args: Args, options: Given
+) -> Result:
+    """The blocking form of complete(). With a Remote, the program runs on the other machine."""
     started: list[_spawnfd.ActiveRun] = []
     try:
         request = acquire_permit_sync(limiter_of(options))
@@ -446,6 +448,30 @@ def complete_sync(program: Program | _spawnfd.Session, args: Args, options: Give
         return cast(Result, wait_until_sync(run.result, run.done))
     except BaseException as error:
         end_started_sync(started, error)
+        raise
+
+
+async def finish_start(start: _spawnfd.RemoteStart | None, started: list[_spawnfd.Job]) -> None:
+    """Waits for the start of a job on another machine; None: the job has started."""
+    if start is None:
+        return
+    try:
+        await wait_until(start.is_over, start.done)
+        start.finish(started)
+    except BaseException:
+        start.cancel()
+        raise
+
+
+def finish_start_sync(start: _spawnfd.RemoteStart | None, started: list[_spawnfd.Job]) -> None:
+    """The blocking form of finish_start()."""
+    if start is None:
+        return
+    try:
+        wait_until_sync(start.is_over, start.done)
+        start.finish(started)
+    except BaseException:
+        start.cancel()
         raise
 
 

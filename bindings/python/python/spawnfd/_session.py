@@ -20,6 +20,8 @@ from spawnfd._loop import (
     end_started,
     end_started_sync,
     enter,
+    finish_start,
+    finish_start_sync,
     limiter_of,
     wait_shielded,
     wait_until,
@@ -134,7 +136,10 @@ class _SessionBase(NotPickled):
             TypeError, ValueError: An argument is invalid; the message names it.
         """
         core: Any = getattr(program, "_core", program)
-        self._core = _spawnfd.Session(core, args, options)
+        self._attach(_spawnfd.Session(core, args, options), options)
+
+    def _attach(self, core: Any, options: Given) -> None:
+        self._core = core
         self._limiter, self._starts = options.get("limiter"), Limiter(1)
         self._latest, self._waiting = (0, _no_job), set()
 
@@ -231,7 +236,8 @@ class Session(_SessionBase):
         with await acquire_permit(core.turns if core.queue else None) as turn:
             await self._ensure_shell(text)
             request = await acquire_permit(limiter_of(options))
-            core.start(text, turn, request, current_adapter().queue, started)
+            queue = current_adapter().queue
+            await finish_start(core.start(text, turn, request, queue, started), started)
             job = Job._of(started[0])
         if watched and not hold:
             current_adapter().call_soon(job._core.release_hold)
@@ -456,7 +462,7 @@ class SyncSession(_SessionBase):
         with self._take_turn() as turn:
             self._ensure_shell(text)
             request = acquire_permit_sync(limiter_of(options))
-            core.start(text, turn, request, None, started)
+            finish_start_sync(core.start(text, turn, request, None, started), started)
             job = SyncJob._of(started[0])
         self._latest = threading.get_ident(), weakref.ref(job)
         return job

@@ -4,6 +4,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, final, overload
 
+from spawnfd._spawnfd_base import PopenChild, Queue, ShellStart, Wakeup
+from spawnfd._spawnfd_remote import (
+    Question,
+    Remote,
+    RemoteSession,
+    RemoteShellStart,
+    RemoteStart,
+)
 from spawnfd._types import Action, Arg, Args, Fd, Leftover, Omitted, OutputPiece, Spilled, Stop
 
 __all__ = [
@@ -17,7 +25,12 @@ __all__ = [
     "Limiter",
     "PermitRequest",
     "PopenChild",
+    "Question",
     "Queue",
+    "Remote",
+    "RemoteSession",
+    "RemoteShellStart",
+    "RemoteStart",
     "Result",
     "Sandbox",
     "Session",
@@ -41,6 +54,7 @@ __all__ = [
     "restore_env",
     "restore_event",
     "run",
+    "serve",
     "snapshot",
 ]
 
@@ -341,6 +355,13 @@ class Result:
         os.fsdecode() does.
         """
     @property
+    def where(self) -> str | None:
+        """The place where the program has run, if a Remote has started it: the host name and the
+        transport.
+
+        None if it has run on this machine.
+        """
+    @property
     def cwd(self) -> Path | None:
         """The working directory of a session's shell after the command.
 
@@ -611,12 +632,6 @@ class CommandText:
     def __new__(cls, command: Arg, options: _Options, watched: bool) -> CommandText: ...
 
 @final
-class ShellStart:
-    @property
-    def done(self) -> Wakeup: ...
-    def is_over(self) -> Literal[True] | None: ...
-
-@final
 class Session:
     def __new__(cls, program: Arg | Template, args: Args, options: _Options) -> Session: ...
     def needs_shell(self) -> bool: ...
@@ -631,7 +646,7 @@ class Session:
         permit: PermitRequest,
         queue: Queue | None,
         jobs: list[Job],
-    ) -> None: ...
+    ) -> RemoteStart | None: ...
     @property
     def queue(self) -> bool | None: ...
     @property
@@ -739,28 +754,6 @@ class PermitRequest:
     def ready(self) -> Wakeup: ...
 
 @final
-class Wakeup:
-    def listen(self, queue: Queue, key: int) -> None: ...
-    def unlisten(self, queue: Queue, key: int) -> None: ...
-
-@final
-class Queue:
-    def __new__(cls, drives_runs: bool) -> Queue: ...
-    def fileno(self) -> int: ...
-    def is_open(self) -> bool: ...
-    def drain(self, pending: dict[int, Any]) -> None: ...
-    def block(self, timeout: float | None) -> None: ...
-
-@final
-class PopenChild:
-    @property
-    def pid(self) -> int: ...
-    @property
-    def returncode(self) -> int | None: ...
-    def status_of_reaped(self) -> int | None: ...
-    def end(self) -> None: ...
-
-@final
 class ActiveRun:
     @property
     def done(self) -> Wakeup: ...
@@ -775,6 +768,7 @@ def restore_event(
     stream: int | None, bytes: bytes, before: bytes, decoded: int, lost: int, partial: bool
 ) -> Event: ...
 def restore_env(variables: list[tuple[bytes, bytes]]) -> Env: ...
+def serve() -> None: ...
 def run(program: _Program, args: Args, options: _Options) -> Result: ...
 def pidfd_calls_are_killed() -> bool: ...
 def printed_actions(actions: Iterable[Action]) -> list[str]: ...
@@ -785,7 +779,7 @@ def popen(
     started: list[PopenChild],
 ) -> tuple[int, str]: ...
 def begin(
-    program: _Program | Session,
+    program: _Program | Session | Remote,
     args: Args,
     options: _Options,
     permit: PermitRequest | None,

@@ -192,11 +192,16 @@ impl Link {
         match timeout {
             None => self.answered.wait().map(drop),
             Some(timeout) if self.answered.wait_timeout(timeout)?.is_some() => Ok(()),
-            Some(timeout) => {
-                let message = format!("{}: no spawnfd server has answered within {timeout:?}", self.name);
-                Err(error(Stage::Capture, Errno::ETIMEDOUT, "remote", &message))
-            }
+            Some(timeout) => Err(self.give_up(timeout)),
         }
+    }
+
+    /// Ends a connection whose server has not answered in time. Returns the error, which further calls have, too.
+    pub(super) fn give_up(&self, timeout: Duration) -> Error {
+        let message = format!("{}: no spawnfd server has answered within {timeout:?}", self.name);
+        let error = error(Stage::Capture, Errno::ETIMEDOUT, "remote", &message);
+        self.end(&error);
+        error
     }
 
     pub(super) fn hello(&self) -> Option<&FarHello> {
@@ -562,44 +567,75 @@ impl Link {
         Ok(Begun { number, job, events, start: start.started(0, Tier::default()), call })
     }
 
-    /// Asks the server a question, and waits for the answer.
-    fn ask(&self, is_ping: bool, send: impl FnOnce(u32)) -> Result<Arc<Question>> {
-        let (job, question) = {
-            let mut state = self.state.lock();
-            if let Some(lost) = &state.lost {
-                return Err(lost.clone());
-            }
-            let number = state.next();
-            let (job, waiting, _) = remote_job(self.this.clone(), 0, &Run::new(), Vec::new(), None);
-            let question = Arc::new(Question { is_ping, waiting, processes: OnceLock::new() });
-            state.questions.insert(number, question.clone());
-            drop(state);
-            send(number);
-            (job.started(0, Tier::default()), question)
-        };
-        let answer = job.wait();
-        job.detach();
-        answer.map(|_| question)
+    /// Asks the server a question.
+    fn ask(&self, is_ping: bool, send: impl FnOnce(u32)) -> Result<Asking> {
+        let mut state = self.state.lock();
+        if let Some(lost) = &state.lost {
+            return Err(lost.clone());
+        }
+        let number = state.next();
+        let (job, waiting, _) = remote_job(self.this.clone(), 0, &Run::new(), Vec::new(), None);
+        let question = Arc::new(Question { is_ping, waiting, processes: OnceLock::new() });
+        state.questions.insert(number, question.clone());
+        drop(state);
+        let asked = Instant::now();
+        send(number);
+        Ok(Asking { job: job.started(0, Tier::default()), question, asked })
     }
 
-    /// Measures the time until the server answers.
-    pub(super) fn ping(&self) -> Result<Duration> {
-        let begun = Instant::now();
-        self.ask(true, |number| self.send(Kind::Ping, number, &[]))?;
-        Ok(begun.elapsed())
+    /// Asks the server for a sign of life.
+    pub(super) fn ping(&self) -> Result<Asking> {
+        self.ask(true, |number| self.send(Kind::Ping, number, &[]))
     }
 
-    /// The processes of a session.
-    pub(super) fn processes(&self, session: u32) -> Result<Vec<ProcessMessage>> {
-        let answer = self.ask(false, |number| self.send_order(session, &OrderMessage::Processes(number)))?;
-        Ok(answer.processes.get().cloned().unwrap_or_default())
+    /// Asks for the processes of a session.
+    pub(super) fn processes(&self, session: u32) -> Result<Asking> {
+        self.ask(false, |number| self.send_order(session, &OrderMessage::Processes(number)))
     }
 
     /// Ends the transport, and with it all programs.
     pub(super) fn close(&self) {
-        self.lose(&lost_error("the connection is closed"));
+        self.end(&lost_error("the connection is closed"));
+    }
+
+    fn end(&self, error: &Error) {
+        self.lose(error);
         self.transport.close_stdin();
         self.transport.stop(GRACE);
+    }
+
+    /// The job of the transport.
+    pub(super) fn transport(&self) -> &Job {
+        &self.transport
+    }
+}
+
+/// A question to the server.
+#[derive(Debug)]
+pub struct Asking {
+    job: Job,
+    question: Arc<Question>,
+    asked: Instant,
+}
+
+impl Asking {
+    /// The job that ends with the answer.
+    pub fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// The time since the question.
+    pub fn elapsed(&self) -> Duration {
+        self.asked.elapsed()
+    }
+
+    /// Waits for the answer: the processes, if the question asks for those.
+    ///
+    /// # Errors
+    /// ENOTCONN: the connection is lost.
+    pub fn wait(&self) -> Result<Vec<ProcessMessage>> {
+        self.job.wait()?;
+        Ok(self.question.processes.get().cloned().unwrap_or_default())
     }
 }
 

@@ -21,14 +21,15 @@ use spawnfd::limits::Permit;
 use spawnfd::options::{Call, Value};
 use spawnfd::session::SessionOptions;
 use spawnfd::tree::Tier;
-use spawnfd::{Command, Job, Output, Result, Run};
+use spawnfd::{Command, Error, Job, Output, Result, Run};
 
 use crate::message::{CallMessage, FarHello, What};
 use call::Form;
 use inject::Injection;
 pub use inject::ServerProgram;
+pub use link::Asking;
 use link::Link;
-pub use session::RemoteSession;
+pub use session::{Opening, RemoteSession};
 pub use transfer::Transfer;
 pub use waiting::Waiting;
 
@@ -118,6 +119,18 @@ impl Remote {
         self.0.answered()
     }
 
+    /// The job of the transport.
+    #[doc(hidden)]
+    pub fn transport(&self) -> &Job {
+        self.0.transport()
+    }
+
+    /// Ends a connection whose server has not answered in time. Returns the error, which further calls have, too.
+    #[doc(hidden)]
+    pub fn give_up(&self, timeout: Duration) -> Error {
+        self.0.give_up(timeout)
+    }
+
     /// The server's description of itself. `None`: it has not answered yet.
     pub fn hello(&self) -> Option<&FarHello> {
         self.0.hello()
@@ -162,7 +175,7 @@ impl Remote {
             } else {
                 form = Form::Job;
                 (message.what, message.is_silent) = (What::Start, true);
-                stream_input(&mut message);
+                stream_input(&mut message, run);
             }
         }
         self.0.begin(&message, form, run, permits, None).map(|begun| begun.job.started(0, Tier::default()))
@@ -171,7 +184,8 @@ impl Remote {
     /// Starts a program on the other side, and returns its handle and the events of its output.
     ///
     /// # Errors
-    /// The same as those of [`run`](Remote::run). ECONNRESET: the connection was lost, and the program may have started.
+    /// The same as those of [`run`](Remote::run). If the connection was lost during this call (ENOTCONN), the program may
+    /// have started.
     pub fn start_events(&self, command: &Command<'_>, run: &Run, options: EventOptions) -> Result<(Job, Events)> {
         self.begin_start(command, run, acquire(run)?, options)?.wait()
     }
@@ -203,9 +217,7 @@ impl Remote {
     ) -> Result<Waiting> {
         let call = RemoteCall::new(command, run, Call::Start)?;
         let mut message = CallMessage { what: What::Start, call, ..CallMessage::default() };
-        if !run.get("input").is_none() {
-            stream_input(&mut message);
-        }
+        stream_input(&mut message, run);
         let adopts = run.get("leftovers").to_string() == format!("{:?}", Leftovers::Adopt.name());
         let form = if adopts { Form::Adopting } else { Form::Job };
         self.0.begin(&message, form, run, permits, Some(options)).map(Waiting)
@@ -216,7 +228,7 @@ impl Remote {
     /// # Errors
     /// The shell could not be started there. EINVAL: an argument has a meaning in this process alone.
     pub fn session(&self, command: &Command<'_>, options: &SessionOptions) -> Result<RemoteSession> {
-        RemoteSession::begin(&self.0, command, options)?.wait()
+        self.begin_session(command, options, Vec::new())?.wait()
     }
 
     /// The same as [`session`](Remote::session), as a lazy future.
@@ -224,7 +236,30 @@ impl Remote {
     /// # Errors
     /// The same as those of [`session`](Remote::session).
     pub async fn session_async(&self, command: &Command<'_>, options: &SessionOptions) -> Result<RemoteSession> {
-        RemoteSession::begin(&self.0, command, options)?.wait_async().await
+        self.begin_session(command, options, Vec::new())?.wait_async().await
+    }
+
+    /// Checks the arguments of a session.
+    ///
+    /// # Errors
+    /// EINVAL: an argument has a meaning in this process alone.
+    #[doc(hidden)]
+    pub fn check_session(&self, command: &Command<'_>, options: &SessionOptions) -> Result<()> {
+        RemoteCall::of_session(command, options).map(drop)
+    }
+
+    /// Begins to open a session. Its end returns the permits.
+    ///
+    /// # Errors
+    /// The same as those of [`session`](Remote::session).
+    #[doc(hidden)]
+    pub fn begin_session(
+        &self,
+        command: &Command<'_>,
+        options: &SessionOptions,
+        permits: Vec<Permit>,
+    ) -> Result<Opening> {
+        RemoteSession::open(&self.0, command, options, permits)
     }
 
     /// Ends the connection, and with it all programs of it.
@@ -237,6 +272,17 @@ impl Remote {
     /// # Errors
     /// ENOTCONN: the connection is lost.
     pub fn ping(&self) -> Result<Duration> {
+        let answer = self.begin_ping()?;
+        answer.wait()?;
+        Ok(answer.elapsed())
+    }
+
+    /// Asks the server for a sign of life.
+    ///
+    /// # Errors
+    /// ENOTCONN: the connection is lost.
+    #[doc(hidden)]
+    pub fn begin_ping(&self) -> Result<Asking> {
         self.0.ping()
     }
 }
@@ -251,7 +297,10 @@ fn max_kept(run: &Run) -> usize {
 /// How many times as long as its marker a marker's line can be, because it has the number of omitted bytes.
 const AMOUNT: u64 = 10;
 
-/// Lets the program read what the caller writes.
-fn stream_input(message: &mut CallMessage) {
-    message.call.options.insert("stdin".to_owned(), Some(b"stream".to_vec().into()));
+/// Lets the program read the input of the run, if it has one, from `Input` frames.
+fn stream_input(message: &mut CallMessage, run: &Run) {
+    if let Value::Bytes(input) = run.get("input") {
+        message.input_length = Some(input.as_bytes().len() as u64);
+        message.call.options.insert("stdin".to_owned(), Some(b"stream".to_vec().into()));
+    }
 }

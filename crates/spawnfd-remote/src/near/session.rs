@@ -11,7 +11,7 @@ use spawnfd::session::{CommandText, SessionOptions};
 use spawnfd::{Command, Job, Output, Result, Run};
 
 use super::call::Form;
-use super::link::Link;
+use super::link::{Asking, Link};
 use super::waiting::{Begun, Waiting};
 use crate::message::{CallMessage, OrderMessage, ProcessMessage, What};
 
@@ -28,19 +28,32 @@ pub struct RemoteSession {
 
 /// A session whose shell the server has been told to start.
 #[derive(Debug)]
-pub(super) struct Opening {
+pub struct Opening {
     link: Arc<Link>,
     begun: Begun,
     grace: Duration,
 }
 
 impl Opening {
-    pub(super) fn wait(self) -> Result<RemoteSession> {
+    /// The job that ends once the shell is ready, or has failed to start.
+    pub fn start(&self) -> &Job {
+        &self.begun.start
+    }
+
+    /// Waits until the shell is ready.
+    ///
+    /// # Errors
+    /// The shell could not be started, or the connection was lost.
+    pub fn wait(self) -> Result<RemoteSession> {
         let outcome = self.begun.start.wait();
         self.complete(outcome)
     }
 
-    pub(super) async fn wait_async(self) -> Result<RemoteSession> {
+    /// The same as [`wait`](Opening::wait), as a lazy future.
+    ///
+    /// # Errors
+    /// The same as those of [`wait`](Opening::wait).
+    pub async fn wait_async(self) -> Result<RemoteSession> {
         let outcome = self.begun.start.wait_async().await;
         self.complete(outcome)
     }
@@ -55,10 +68,15 @@ impl Opening {
 }
 
 impl RemoteSession {
-    pub(super) fn begin(link: &Arc<Link>, command: &Command<'_>, options: &SessionOptions) -> Result<Opening> {
+    pub(super) fn open(
+        link: &Arc<Link>,
+        command: &Command<'_>,
+        options: &SessionOptions,
+        permits: Vec<Permit>,
+    ) -> Result<Opening> {
         let call = RemoteCall::of_session(command, options)?;
         let message = CallMessage { what: What::Session, call, ..CallMessage::default() };
-        let begun = link.begin(&message, Form::Session, &Run::new(), Vec::new(), None)?;
+        let begun = link.begin(&message, Form::Session, &Run::new(), permits, None)?;
         let grace = options.get("grace").as_duration().unwrap_or_default();
         Ok(Opening { link: link.clone(), begun, grace })
     }
@@ -68,7 +86,7 @@ impl RemoteSession {
     /// # Errors
     /// Those of [`Session::run`](spawnfd::Session::run). ENOTCONN: the connection is lost.
     pub fn run(&self, text: impl Into<CommandText>, run: &Run) -> Result<Output> {
-        let begun = self.begin_start(&text.into(), run, acquire(run)?, None)?;
+        let begun = self.begin(&text.into(), run, acquire(run)?, None)?;
         let job = begun.job.started(0, Default::default());
         let output = job.wait();
         job.detach();
@@ -80,7 +98,7 @@ impl RemoteSession {
     /// # Errors
     /// The same as those of [`run`](RemoteSession::run).
     pub async fn run_async(&self, text: impl Into<CommandText>, run: &Run) -> Result<Output> {
-        let begun = self.begin_start(&text.into(), run, acquire_async(run).await, None)?;
+        let begun = self.begin(&text.into(), run, acquire_async(run).await, None)?;
         let job = begun.job.started(0, Default::default());
         let output = job.wait_async().await;
         job.detach();
@@ -97,7 +115,7 @@ impl RemoteSession {
         run: &Run,
         options: EventOptions,
     ) -> Result<(Job, Events)> {
-        Waiting(self.begin_start(&text.into(), run, acquire(run)?, Some(options))?).wait()
+        self.begin_start(&text.into(), run, acquire(run)?, options)?.wait()
     }
 
     /// The same as [`start_events`](RemoteSession::start_events), as a lazy future.
@@ -110,11 +128,25 @@ impl RemoteSession {
         run: &Run,
         options: EventOptions,
     ) -> Result<(Job, Events)> {
-        let begun = self.begin_start(&text.into(), run, acquire_async(run).await, Some(options))?;
-        Waiting(begun).wait_async().await
+        self.begin_start(&text.into(), run, acquire_async(run).await, options)?.wait_async().await
     }
 
-    fn begin_start(
+    /// Begins to start a command. The caller has the permits of its limiter.
+    ///
+    /// # Errors
+    /// The same as those of [`run`](RemoteSession::run).
+    #[doc(hidden)]
+    pub fn begin_start(
+        &self,
+        text: &CommandText,
+        run: &Run,
+        permits: Vec<Permit>,
+        options: EventOptions,
+    ) -> Result<Waiting> {
+        self.begin(text, run, permits, Some(options)).map(Waiting)
+    }
+
+    fn begin(
         &self,
         text: &CommandText,
         run: &Run,
@@ -128,9 +160,7 @@ impl RemoteSession {
             is_silent: options.is_none(),
             ..CallMessage::default()
         };
-        if !run.get("input").is_none() {
-            super::stream_input(&mut message);
-        }
+        super::stream_input(&mut message, run);
         let until_result = |options: EventOptions| options.until(spawnfd::job::Until::Result);
         self.link.begin(&message, Form::Job, run, permits, options.map(until_result))
     }
@@ -150,6 +180,15 @@ impl RemoteSession {
     /// # Errors
     /// ENOTCONN: the connection is lost.
     pub fn processes(&self) -> Result<Vec<ProcessMessage>> {
+        self.begin_processes()?.wait()
+    }
+
+    /// Asks for the processes of the session.
+    ///
+    /// # Errors
+    /// ENOTCONN: the connection is lost.
+    #[doc(hidden)]
+    pub fn begin_processes(&self) -> Result<Asking> {
         self.link.processes(self.number)
     }
 
@@ -164,10 +203,24 @@ impl RemoteSession {
     /// # Errors
     /// ENOTCONN: the connection is lost.
     pub fn close(self) -> Result<()> {
-        self.link.send_order(self.number, &OrderMessage::Close);
+        self.begin_close();
         if self.shell.wait_timeout(self.grace)?.is_none() {
-            self.link.send_order(self.number, &OrderMessage::Stop(Some(0.0)));
+            self.shell.stop(Duration::ZERO);
         }
         self.shell.wait().map(drop)
+    }
+
+    /// Begins to end the shell, like [`close`](RemoteSession::close). The caller may then stop the [shell's job].
+    ///
+    /// [shell's job]: RemoteSession::shell
+    #[doc(hidden)]
+    pub fn begin_close(&self) {
+        self.link.send_order(self.number, &OrderMessage::Close);
+    }
+
+    /// The job that has its result once the session has ended. Its stop ends the shell.
+    #[doc(hidden)]
+    pub fn shell(&self) -> &Job {
+        &self.shell
     }
 }

@@ -17,6 +17,7 @@ _REASONS = {
     "TemplateCache": "a template pins an executable, which the native part does, on Linux",
     "Child": "spawn() identifies its process by a pidfd of Linux; use run() or start()",
     "Warm": "parked processes need the native part, on Linux",
+    "Remote": "the native part talks to the server of the other machine",
     "Sandbox": "the native part starts the sandbox's command",
     "Snapshot": "snapshots are reflinks or sealed memory files of Linux",
     "SnapshotCache": "snapshots are reflinks or sealed memory files of Linux",
@@ -77,6 +78,10 @@ class Sandbox(_Missing):
     __module__ = "spawnfd"
 
 
+class Remote(_Missing):
+    """A connection to another machine; not provided."""
+
+
 class Snapshot(_Missing):
     """An immutable view of a file; not provided."""
 
@@ -93,6 +98,22 @@ class CommandText:
 
 class ShellStart:
     """The start of a session's shell; never created, because there is no session."""
+
+
+class RemoteSession:
+    """A session on another machine; never created, because there is no connection."""
+
+
+class RemoteShellStart:
+    """The start of such a session's shell; never created."""
+
+
+class RemoteStart:
+    """The start of a job on another machine; never created."""
+
+
+class Question:
+    """A question to the server of another machine; never created."""
 
 
 class PopenChild:
@@ -142,6 +163,10 @@ def printed_actions(actions: object) -> list[str]:
 
 def popen(*_arguments: object) -> NoReturn:
     raise Unsupported("spawnfd.subprocess", _REASONS["install"])
+
+
+def serve() -> NoReturn:
+    Remote._refuse()
 
 
 def explain(*_arguments: object) -> NoReturn:

@@ -12,7 +12,7 @@ use spawnfd::job::{Event, Events, Until};
 
 use super::{Calls, engine_order};
 use crate::frame::{Kind, Malformed};
-use crate::message::{FIRST_CREDIT, MAX_CREDIT, OrderMessage, StartedMessage, pack};
+use crate::message::{CallMessage, FIRST_CREDIT, MAX_CREDIT, OrderMessage, StartedMessage, pack};
 use crate::turns::{Turns, lock};
 
 /// The kind of program that a job runs.
@@ -26,6 +26,21 @@ pub(super) enum Form {
     Command,
 }
 
+/// The properties of a job's streams that its call names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Streams {
+    /// The other side wants no output, only the result.
+    is_silent: bool,
+    /// The length of the whole input.
+    input_length: Option<u64>,
+}
+
+impl From<&CallMessage> for Streams {
+    fn from(message: &CallMessage) -> Streams {
+        Streams { is_silent: message.is_silent, input_length: message.input_length }
+    }
+}
+
 /// A job of the other side.
 #[derive(Debug)]
 pub(super) struct JobCall {
@@ -33,8 +48,7 @@ pub(super) struct JobCall {
     job: Job,
     calls: Calls,
     form: Form,
-    /// The other side wants no output, only the result.
-    is_silent: bool,
+    streams: Streams,
     output: Turns<OutputState>,
     has_result: AtomicBool,
     has_ended: AtomicBool,
@@ -63,6 +77,8 @@ struct InputState {
     is_refused: bool,
     /// The bytes that the program's queue has taken since the last `Credit` frame.
     taken: u32,
+    /// All bytes that the program's queue has taken.
+    total: u64,
     /// The credit that the other side has used and not got back.
     spent: usize,
 }
@@ -73,7 +89,7 @@ impl JobCall {
         (job, events): (Job, Events),
         calls: Calls,
         form: Form,
-        is_silent: bool,
+        streams: Streams,
     ) -> Arc<JobCall> {
         let output = OutputState { events, credit: FIRST_CREDIT.into(), is_past_result: false };
         Arc::new(JobCall {
@@ -81,7 +97,7 @@ impl JobCall {
             job,
             calls,
             form,
-            is_silent,
+            streams,
             output: Turns::new(output),
             has_result: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -132,7 +148,7 @@ impl JobCall {
     fn send_output(&self, output: &mut OutputState) {
         while !self.has_ended.load(Ordering::SeqCst) && output.credit > 0 {
             match output.events.try_next() {
-                Some(Event::Chunk { .. }) if self.is_silent => {}
+                Some(Event::Chunk { .. }) if self.streams.is_silent => {}
                 Some(Event::Chunk { stream, bytes, .. }) => {
                     output.credit -= bytes.len() as i64;
                     let number = [stream.index() as u8 + 1];
@@ -155,7 +171,12 @@ impl JobCall {
     /// Sends the result.
     fn finish(&self) {
         match self.job.try_wait() {
-            Ok(Some(output)) => self.calls.finish(self.call, Ok(output)),
+            Ok(Some(mut output)) => {
+                if !output.input_refused && self.has_missing_input() {
+                    Arc::make_mut(&mut output).input_refused = true;
+                }
+                self.calls.finish(self.call, Ok(output));
+            }
             Ok(None) => return,
             Err(error) => {
                 // An error is the last frame of a call.
@@ -167,6 +188,11 @@ impl JobCall {
         }
         self.has_result.store(true, Ordering::SeqCst);
         self.end_if_over();
+    }
+
+    /// Whether a part of the input has come too late, or not at all.
+    fn has_missing_input(&self) -> bool {
+        self.streams.input_length.is_some_and(|length| lock(&self.input).total < length)
     }
 
     /// Tells the end of the output once that and the result have been sent.
@@ -210,6 +236,7 @@ impl JobCall {
                 Ok(count) => {
                     input.pending.drain(..count);
                     input.taken += count as u32;
+                    input.total += count as u64;
                 }
                 Err(_) => {
                     input.is_refused = true;

@@ -17,7 +17,7 @@ use super::connection::Connection;
 use crate::frame::{Kind, Malformed};
 use crate::message::{CallMessage, FIRST_CREDIT, OrderMessage, ResultMessage, What, pack};
 use crate::turns::lock;
-use job::{Form, JobCall};
+use job::{Form, JobCall, Streams};
 use session::SessionCall;
 
 /// The output of a job that may wait in this process, in bytes.
@@ -170,13 +170,13 @@ impl Calls {
         let (command, options) = message.call.command(Call::Start)?;
         let started = command.start_events(&options.run, EventOptions::new().max_bytes(PENDING))?;
         let adopts = options.run.get("leftovers").to_string() == format!("{:?}", Leftovers::Adopt.name());
-        self.add_job(call, started, if adopts { Form::Adopting } else { Form::Program }, message.is_silent);
+        self.add_job(call, started, if adopts { Form::Adopting } else { Form::Program }, message.into());
         Ok(())
     }
 
     /// Adds a started job.
-    fn add_job(&self, call: u32, started: (Job, Events), form: Form, is_silent: bool) {
-        let job = JobCall::new(call, started, self.clone(), form, is_silent);
+    fn add_job(&self, call: u32, started: (Job, Events), form: Form, streams: Streams) {
+        let job = JobCall::new(call, started, self.clone(), form, streams);
         let mut active = lock(&self.0.active);
         if let Some(Active::Starting(early)) = active.insert(call, Active::Job(job.clone())) {
             // Later input waits for the lock of the active calls.

@@ -13,7 +13,7 @@ use spawnfd::options::Call;
 use spawnfd::session::{CommandText, Session};
 use spawnfd::{Command, Error};
 
-use super::job::Form;
+use super::job::{Form, Streams};
 use super::{Calls, PENDING, grace};
 use crate::far::connection::Connection;
 use crate::frame::{Kind, Malformed};
@@ -104,9 +104,9 @@ impl SessionCall {
             }
         }
         text.validate()?;
-        let (this, is_silent) = (self.clone(), message.is_silent);
+        let (this, streams) = (self.clone(), Streams::from(message));
         drive(async move {
-            if let Err(error) = this.start_text(call, &text, &options, is_silent).await {
+            if let Err(error) = this.start_text(call, &text, &options, streams).await {
                 this.calls.remove(call);
                 this.calls.connection().send_error(call, &error);
             }
@@ -118,14 +118,14 @@ impl SessionCall {
         call: u32,
         text: &CommandText,
         options: &CallOptions,
-        is_silent: bool,
+        streams: Streams,
     ) -> Result<(), Error> {
         let turn = if self.has_queue { Some(self.session.turns().acquire_async().await) } else { None };
         self.session.start_in_directory_of(text);
         self.ensure_shell().await?;
         let (permits, events) = (turn.into_iter().collect(), EventOptions::new().max_bytes(PENDING));
         let started = self.session.start_events_with(text, &options.run, permits, events)?;
-        self.calls.add_job(call, started, Form::Command, is_silent);
+        self.calls.add_job(call, started, Form::Command, streams);
         Ok(())
     }
 

@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The Rust half of the Python class `Remote`: programs on another machine. No function in this file waits for the server.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use spawnfd::internal::CallOptions;
+use spawnfd::job::TerminalSize;
+use spawnfd::limits::Limiter as CoreLimiter;
+use spawnfd::options::Call;
+use spawnfd_remote::far::ServeOptions;
+use spawnfd_remote::near::{Asking, Opening, RemoteOptions, RemoteSession as CoreSession, Waiting};
+
+use crate::arguments::{integer, seconds, wrong_value};
+use crate::connection::Connection;
+use crate::errors::ErrorContext;
+use crate::job::Job;
+use crate::limiter::{Limiter, PermitRequest};
+use crate::options::Options;
+use crate::queue::{Queue, Wakeup};
+use crate::reported::ReportedArguments;
+use crate::request::Request;
+use crate::session::{CommandText, SessionSettings};
+
+/// A connection to `spawnfd serve`. Dropping the last reference ends the transport, and with it all programs.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct Remote {
+    pub connection: Arc<Connection>,
+    is_closed: AtomicBool,
+    /// Fires when the server has answered, or cannot answer any more.
+    #[pyo3(get)]
+    answered: Wakeup,
+    /// Fires when the transport has ended.
+    #[pyo3(get)]
+    ended: Wakeup,
+}
+
+#[pymethods]
+impl Remote {
+    /// Starts the transport.
+    #[new]
+    fn new(py: Python<'_>, argv: &Bound<'_, PyAny>, lease: Option<&Bound<'_, PyAny>>) -> PyResult<Remote> {
+        let request = Request::new(None, argv, Options::new(&PyDict::new(py), Call::Start)?)?;
+        request.audit(py)?;
+        let Request { command, context, .. } = request;
+        let mut options = RemoteOptions::default();
+        options.lease = seconds(lease, "lease")?;
+        if options.lease.is_some_and(|lease| lease.is_zero()) {
+            return Err(wrong_value(&"lease", "must be > 0, or None"));
+        }
+        let program = Path::new(&context.program).file_name().unwrap_or(OsStr::new(""));
+        let transport = program.to_string_lossy().into_owned();
+        let core = py.detach(|| spawnfd_remote::Remote::begin(&command, &options));
+        let core = core.map_err(|error| context.exception(py, &error))?;
+        let (answered, ended) = (Wakeup::default(), Wakeup::default());
+        core.answered().when_done(answered.firing());
+        core.transport().when_done(ended.firing());
+        let connection = Arc::new(Connection::new(core, transport, context));
+        Ok(Remote { connection, is_closed: false.into(), answered, ended })
+    }
+
+    /// Returns True once the server has answered, None before.
+    fn has_answered(&self, py: Python<'_>) -> PyResult<Option<bool>> {
+        match self.connection.core().answered().try_wait() {
+            Ok(answer) => Ok(answer.map(|_| true)),
+            Err(error) => Err(self.connection.exception(py, &error)),
+        }
+    }
+
+    /// Ends the connection, because the server has not answered in time, and raises the error.
+    fn give_up(&self, py: Python<'_>, timeout: f64) -> PyErr {
+        let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
+        let error = py.detach(|| self.connection.core().give_up(timeout));
+        self.connection.exception(py, &error)
+    }
+
+    #[getter(r#where)]
+    fn place(&self) -> String {
+        self.connection.place()
+    }
+
+    /// Begins to start a program. `permit` holds the limiter's permit. `watched`: the task that starts the job counts as a
+    /// watcher (a reader of events()).
+    fn start(
+        &self,
+        py: Python<'_>,
+        argv: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyDict>,
+        permit: &PermitRequest,
+        watched: bool,
+    ) -> PyResult<RemoteStart> {
+        let permits = permit.take().into_iter().collect();
+        let request = Request::new(None, argv, Options::remote(options, Call::Start)?)?;
+        request.audit(py)?;
+        let Request { command, mut options, reported, context, .. } = request;
+        options.hold |= watched;
+        let core = self.connection.core();
+        match py.detach(|| core.begin_start(&command, &options.run, permits, options.events())) {
+            Ok(waiting) => {
+                Ok(RemoteStart::of(waiting, options.into(), reported, context, self.connection.clone(), None))
+            }
+            Err(error) => Err(context.exception(py, &error)),
+        }
+    }
+
+    /// Asks the server for a sign of life.
+    fn ping(&self, py: Python<'_>) -> PyResult<Question> {
+        let asked = py.detach(|| self.connection.core().begin_ping());
+        asked
+            .map(|asking| Question::of(asking, &self.connection))
+            .map_err(|error| self.connection.exception(py, &error))
+    }
+
+    /// Prepares a session whose shell has not started yet.
+    fn session(
+        &self,
+        program: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<RemoteSession> {
+        let (connection, py) = (self.connection.clone(), program.py());
+        let (request, settings) = SessionSettings::new(program, args, Options::remote(options, Call::Session)?)?;
+        // The check of the arguments is part of the start, which follows later.
+        connection
+            .core()
+            .check_session(&request.command, &request.options.session)
+            .map_err(|error| request.context.exception(py, &error))?;
+        Ok(RemoteSession {
+            connection,
+            request,
+            settings,
+            turns: CoreLimiter::new(1),
+            state: Mutex::default(),
+            closed: false.into(),
+            ended: Wakeup::default(),
+        })
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Ends the connection, and with it all programs.
+    fn close(&self, py: Python<'_>) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        py.detach(|| self.connection.core().close());
+    }
+
+    /// Returns True once the transport has ended, None before.
+    fn has_ended(&self) -> Option<bool> {
+        (!matches!(self.connection.core().transport().try_wait(), Ok(None))).then_some(true)
+    }
+}
+
+/// A job whose program the server has been told to start. Dropping it ends the program.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct RemoteStart {
+    pending: Mutex<Option<PendingStart>>,
+    /// Fires when the program has started, or not.
+    #[pyo3(get)]
+    done: Wakeup,
+}
+
+#[derive(Debug)]
+struct PendingStart {
+    waiting: Waiting,
+    options: Arc<CallOptions>,
+    reported: ReportedArguments,
+    context: ErrorContext,
+    connection: Arc<Connection>,
+    /// For a command of a session: whether the session has a terminal.
+    terminal: Option<bool>,
+}
+
+impl RemoteStart {
+    fn of(
+        waiting: Waiting,
+        options: Arc<CallOptions>,
+        reported: ReportedArguments,
+        context: ErrorContext,
+        connection: Arc<Connection>,
+        terminal: Option<bool>,
+    ) -> RemoteStart {
+        let done = Wakeup::default();
+        waiting.start().when_done(done.firing());
+        let pending = PendingStart { waiting, options, reported, context, connection, terminal };
+        RemoteStart { pending: Mutex::new(Some(pending)), done }
+    }
+
+    fn take(&self) -> Option<PendingStart> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+#[pymethods]
+impl RemoteStart {
+    /// Returns True once the program has started or failed to start, None before.
+    fn is_over(&self) -> Option<bool> {
+        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = pending.as_ref().is_none_or(|pending| !matches!(pending.waiting.start().try_wait(), Ok(None)));
+        is_over.then_some(true)
+    }
+
+    /// Appends the job of the started program to `started`. Raises the error of a failed start.
+    fn finish(&self, py: Python<'_>, started: &Bound<'_, PyList>) -> PyResult<()> {
+        let Some(pending) = self.take() else { return Ok(()) };
+        let PendingStart { waiting, options, reported, context, connection, terminal } = pending;
+        match py.detach(|| waiting.wait()) {
+            Ok(job) => {
+                let mut job = Job::of(job, &options, reported, context);
+                job.connection = Some(connection);
+                if let Some(has_terminal) = terminal {
+                    (job.is_command, job.has_terminal) = (true, has_terminal);
+                }
+                started.append(job)
+            }
+            Err(error) => Err(context.exception(py, &error)),
+        }
+    }
+
+    /// Ends the program, unless finish() has taken its job.
+    fn cancel(&self, py: Python<'_>) {
+        let pending = self.take();
+        py.detach(|| drop(pending));
+    }
+}
+
+/// A question to the server.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct Question {
+    asking: Asking,
+    connection: Arc<Connection>,
+    /// Fires when the answer is available.
+    #[pyo3(get)]
+    done: Wakeup,
+}
+
+impl Question {
+    fn of(asking: Asking, connection: &Arc<Connection>) -> Question {
+        let done = Wakeup::default();
+        asking.job().when_done(done.firing());
+        Question { asking, connection: connection.clone(), done }
+    }
+}
+
+#[pymethods]
+impl Question {
+    /// Returns the processes that the answer lists, or None before the answer.
+    fn answer(&self, py: Python<'_>) -> PyResult<Option<Vec<(u32, String)>>> {
+        if matches!(self.asking.job().try_wait(), Ok(None)) {
+            return Ok(None);
+        }
+        let processes = self.asking.wait().map_err(|error| self.connection.exception(py, &error))?;
+        Ok(Some(processes.into_iter().map(|process| (process.pid, process.name)).collect()))
+    }
+
+    /// Seconds since the question.
+    fn elapsed(&self) -> f64 {
+        self.asking.elapsed().as_secs_f64()
+    }
+}
+
+/// The Rust half of the Python class `RemoteSession`. It has the methods of [`Session`](crate::session::Session).
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct RemoteSession {
+    connection: Arc<Connection>,
+    request: Request,
+    settings: SessionSettings,
+    /// Has one permit, for the command whose turn it is.
+    turns: CoreLimiter,
+    state: Mutex<Shell>,
+    closed: AtomicBool,
+    /// Fires when the shell has ended.
+    #[pyo3(get)]
+    ended: Wakeup,
+}
+
+/// The shell of a session.
+#[derive(Debug, Default)]
+enum Shell {
+    #[default]
+    None,
+    Opening(Arc<PendingShell>),
+    Open(Arc<CoreSession>),
+}
+
+#[derive(Debug)]
+struct PendingShell {
+    opening: Mutex<Option<Opening>>,
+    start_is_over: Wakeup,
+}
+
+/// The start of a shell.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct RemoteShellStart(Arc<PendingShell>);
+
+#[pymethods]
+impl RemoteShellStart {
+    /// Fires when the shell is ready, or has failed to start.
+    #[getter]
+    fn done(&self) -> Wakeup {
+        self.0.start_is_over.clone()
+    }
+
+    /// Returns True once the start has succeeded or failed, None before.
+    fn is_over(&self) -> Option<bool> {
+        let opening = self.0.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = opening.as_ref().is_none_or(|opening| !matches!(opening.start().try_wait(), Ok(None)));
+        is_over.then_some(true)
+    }
+}
+
+impl RemoteSession {
+    fn state(&self) -> std::sync::MutexGuard<'_, Shell> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn core(&self) -> Option<Arc<CoreSession>> {
+        match &*self.state() {
+            Shell::Open(core) => Some(core.clone()),
+            _ => None,
+        }
+    }
+}
+
+#[pymethods]
+impl RemoteSession {
+    #[getter]
+    fn turns(&self) -> Limiter {
+        Limiter(self.turns.clone())
+    }
+
+    #[getter]
+    fn queue(&self) -> Option<bool> {
+        self.settings.queue
+    }
+
+    #[getter(r#where)]
+    fn place(&self) -> String {
+        self.connection.place()
+    }
+
+    /// Whether the session has not been opened yet. Later, the server starts a new shell if one is needed.
+    fn needs_shell(&self) -> bool {
+        !matches!(&*self.state(), Shell::Open(_))
+    }
+
+    /// Opens the session if it is not open. Returns the start that the caller waits for, or None if the session is open.
+    fn begin_shell(
+        &self,
+        py: Python<'_>,
+        _text: Option<&CommandText>,
+        permit: Option<&Bound<'_, PermitRequest>>,
+    ) -> PyResult<Option<RemoteShellStart>> {
+        let permit = permit.and_then(|request| request.get().take());
+        if self.closed() {
+            return Err(PyValueError::new_err("the session is closed"));
+        }
+        if matches!(&*self.state(), Shell::None) {
+            self.request.event.raise(py)?;
+        }
+        let begin = || {
+            let mut state = self.state();
+            match &*state {
+                Shell::Open(_) => Ok(None),
+                Shell::Opening(pending) => Ok(Some(pending.clone())),
+                Shell::None => {
+                    let (command, options) = (&self.request.command, &self.request.options.session);
+                    let permits = permit.into_iter().collect();
+                    let opening = self.connection.core().begin_session(command, options, permits)?;
+                    let start_is_over = Wakeup::default();
+                    opening.start().when_done(start_is_over.firing());
+                    let pending = Arc::new(PendingShell { opening: Mutex::new(Some(opening)), start_is_over });
+                    *state = Shell::Opening(pending.clone());
+                    Ok(Some(pending))
+                }
+            }
+        };
+        let begun = py.detach(begin).map_err(|error| self.request.context.exception(py, &error))?;
+        Ok(begun.map(RemoteShellStart))
+    }
+
+    /// Completes a start that is over. Raises the error of a failed start, for the first caller.
+    fn finish_shell(&self, py: Python<'_>, start: &RemoteShellStart) -> PyResult<()> {
+        let finish = || {
+            let mut state = self.state();
+            let opening = start.0.opening.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let Some(opening) = opening else { return Ok(()) };
+            *state = Shell::None;
+            let core = opening.wait()?;
+            core.shell().when_done(self.ended.firing());
+            *state = Shell::Open(Arc::new(core));
+            Ok(())
+        };
+        py.detach(finish).map_err(|error| self.request.context.exception(py, &error))
+    }
+
+    /// Begins to start a command in the shell. `turn` holds the permit of `turns`, if the command has waited for it.
+    fn start(
+        &self,
+        py: Python<'_>,
+        command: &CommandText,
+        turn: &PermitRequest,
+        permit: &PermitRequest,
+        _queue: Option<&Bound<'_, Queue>>,
+        _jobs: &Bound<'_, PyList>,
+    ) -> PyResult<RemoteStart> {
+        let permits = [turn, permit].into_iter().filter_map(PermitRequest::take).collect();
+        let CommandText { core: text, text: shown, options } = command;
+        let Some(core) = self.core() else { return Err(PyValueError::new_err("the session is closed")) };
+        let context = self.request.context.of_shell();
+        let begun = py.detach(|| core.begin_start(text, &options.run, permits, options.events()));
+        let waiting = begun.map_err(|error| context.exception(py, &error))?;
+        let SessionSettings { merge, has_terminal, .. } = self.settings;
+        let reported = ReportedArguments { argv: vec![shown.clone()], stderr_merged: merge, place: None };
+        let options = options.clone();
+        Ok(RemoteStart::of(waiting, options, reported, context, self.connection.clone(), Some(has_terminal)))
+    }
+
+    fn interrupt(&self, py: Python<'_>) {
+        if let Some(core) = self.core() {
+            py.detach(|| core.interrupt());
+        }
+    }
+
+    fn resize(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, columns: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (rows, columns) = (integer(rows, &"rows")?, integer(columns, &"columns")?);
+        self.settings.check_terminal()?;
+        if let Some(core) = self.core() {
+            py.detach(|| core.resize(TerminalSize::new(rows, columns)));
+        }
+        Ok(())
+    }
+
+    /// Asks for the processes of the session. None: the session is not open.
+    fn processes(&self, py: Python<'_>) -> PyResult<Option<Question>> {
+        let Some(core) = self.core() else { return Ok(None) };
+        match py.detach(|| core.begin_processes()) {
+            Ok(asking) => Ok(Some(Question::of(asking, &self.connection))),
+            Err(error) => Err(self.request.context.exception(py, &error)),
+        }
+    }
+
+    #[getter]
+    fn pid(&self) -> Option<u32> {
+        let core = self.core()?;
+        matches!(core.shell().try_wait(), Ok(None)).then(|| core.id())
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Seconds that the shell has to exit after begin_close().
+    #[getter]
+    fn grace(&self) -> f64 {
+        self.settings.grace.as_secs_f64()
+    }
+
+    /// Closes the session: the shell reads the end of its input.
+    fn begin_close(&self, py: Python<'_>) {
+        if self.closed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        py.detach(|| match &*self.state() {
+            Shell::Open(core) => core.begin_close(),
+            // The drop of a start ends the shell.
+            Shell::Opening(pending) => {
+                let opening = pending.opening.lock().unwrap_or_else(PoisonError::into_inner).take();
+                drop(opening);
+                pending.start_is_over.fire();
+            }
+            Shell::None => {}
+        });
+    }
+
+    /// Returns True once the session has no shell, None before.
+    fn has_ended(&self) -> Option<bool> {
+        self.core().is_none_or(|core| !matches!(core.shell().try_wait(), Ok(None))).then_some(true)
+    }
+
+    /// Ends the shell and its processes: SIGTERM, then SIGKILL after `grace` seconds.
+    fn stop(&self, py: Python<'_>, grace: f64) {
+        let grace = Duration::try_from_secs_f64(grace).unwrap_or(Duration::MAX);
+        if let Some(core) = self.core() {
+            py.detach(|| core.shell().stop(grace));
+        }
+    }
+}
+
+/// Serves standard input and output, like the command `spawnfd serve`, until the other side ends. Exit next.
+#[pyfunction]
+pub fn serve(py: Python<'_>) -> PyResult<()> {
+    match py.detach(|| spawnfd_remote::serve(&ServeOptions::default())) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(pyo3::exceptions::PyOSError::new_err(error.to_string())),
+    }
+}
