@@ -54,6 +54,9 @@ busybox mount -t devpts -o ptmxmode=0666 none /dev/pts
 busybox mkdir -p /tmp
 busybox chmod 1777 /dev/shm /tmp
 busybox ln -s /proc/self/fd /dev/fd
+for each in 0:stdin 1:stdout 2:stderr; do
+    busybox ln -s "/proc/self/fd/${each%:*}" "/dev/${each#*:}"
+done
 # The limits that systemd sets.
 ulimit -Hn 524288
 cd /work

@@ -39,8 +39,8 @@ scripts/setup-guest.sh
 scripts/setup-aarch64.sh
 # The kernels, the programs that the suites and their shell scripts call, a C compiler and CPython.
 root=$(packaging/root.sh --unpack arm64 "$cache/roots" trixie linux-image-arm64 linux-image-arm64-16k bash \
-    busybox-static coreutils dash findutils gcc git grep libc6-dev make mawk mount perl-base procps python3 ripgrep \
-    sed util-linux util-linux-extra)
+    busybox-static coreutils dash findutils gcc git grep libc-bin libc6-dev make mawk mount perl-base procps python3 \
+    ripgrep sed util-linux util-linux-extra)
 
 built=$(tests/built.py --with-programs --target $target -p spawnfd-tests -p spawnfd-cli)
 
@@ -115,7 +115,7 @@ if [ -n "$python_tests" ]; then
     # shellcheck disable=SC2086 # a list
     python="
         cd $here/bindings/python
-        export PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1
+        export PYTHONPATH=$here/bindings/python/python PYTHONDONTWRITEBYTECODE=1
         python3 -m pytest -q -rs -p no:cacheprovider -o timeout=600 $(echo $python_tests) </dev/null || status=1"
 fi
 for kernel in ${SPAWNFD_KERNELS:-arm64 arm64-16k}; do

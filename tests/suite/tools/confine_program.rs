@@ -133,9 +133,9 @@ fn the_program_runs_under_the_profile() {
         for profile in ["docker", "podman", "system-service", "flatpak"] {
             for answer in ["", "=kill"] {
                 let profile = format!("{profile}{answer}");
-                // All four profiles refuse acct(NULL), the system call with the number 163.
-                let script = "import ctypes; print(ctypes.CDLL(None, use_errno=True).syscall(163, 0))";
-                let output = run(confined(&["--profile", &profile, "--"]).args(["/usr/bin/python3", "-c", script]));
+                // All four profiles refuse acct(NULL).
+                let script = format!("import ctypes; print(ctypes.CDLL(None).syscall({}, 0))", libc::SYS_acct);
+                let output = run(confined(&["--profile", &profile, "--"]).args(["/usr/bin/python3", "-c", &script]));
                 if answer.is_empty() {
                     assert_eq!(String::from_utf8_lossy(&output.stdout), "-1\n", "{profile}: {output:?}");
                 } else {

@@ -167,7 +167,7 @@ fn isolated_failures_are_shown() {
 fn a_time_limit_covers_all_descendants() {
     let start = Instant::now();
     let seconds = (1_000_000 + std::process::id()).to_string();
-    let (status, text) = run_again("hangs", &[("SECONDS", &seconds)]);
+    let (status, text) = run_again("hangs", &[("SECONDS", &seconds), ("SPAWNFD_SLOWNESS", "1")]);
     assert!(!status.success());
     assert!(text.contains("helpers::on_purpose::hangs: still running after 1s, killed: pid "), "{text}");
     assert!(start.elapsed() < Duration::from_secs(60));

@@ -158,11 +158,20 @@ EARLY = ("-DEARLY=__attribute__((constructor)) static",)
 MAIN = "int late(void); int main(void) { return late(); }\n"
 # This program has no dynamic loader.
 NO_LIBC = """
-static long call(long n, long a, long b, long c) {
-    __asm__ volatile("syscall" : "+a"(n) : "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
-    return n;
+#ifdef __aarch64__
+enum { WRITE = 64, EXIT = 93 };
+static void call(long n, long a, long b, long c) {
+    register long x8 __asm__("x8") = n, x0 __asm__("x0") = a;
+    register long x1 __asm__("x1") = b, x2 __asm__("x2") = c;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
 }
-void _start(void) { call(1, 1, (long)"ran\\n", 4); call(60, 5, 0, 0); }
+#else
+enum { WRITE = 1, EXIT = 60 };
+static void call(long n, long a, long b, long c) {
+    __asm__ volatile("syscall" : "+a"(n) : "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+}
+#endif
+void _start(void) { call(WRITE, 1, (long)"ran\\n", 4); call(EXIT, 5, 0, 0); }
 """
 
 
