@@ -74,7 +74,8 @@ SUITES = {
     ),
     "docker": Suite(
         "Rust, under Docker's profile",
-        f"{THREADS} tests/run-confined.sh docker job session tree warm remote command builder template",
+        f"{THREADS} tests/run-confined.sh docker "
+        "job session tree warm remote command builder template",
         10 * MINUTE,
     ),
     "python": Suite("Python package", PYTEST, 15 * MINUTE, "bindings/python"),

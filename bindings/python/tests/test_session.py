@@ -384,7 +384,12 @@ async def test_commands_leave_no_descriptor(open_session: Open) -> None:
             await (await session.run("cat", yield_after=0, stdin="stream")).stop()
         gc.collect()
         assert await stdout(session, "ls /proc/$$/fd") == listed
-        await wait_until(lambda: descriptors() == (before, pidfds))
+        try:
+            await wait_until(lambda: descriptors() == (before, pidfds))
+        except TimeoutError:
+            now, count = descriptors()
+            # Another comparison, which shows the difference.
+            assert (sorted(set(now.items()) ^ set(before.items())), count) == ([], pidfds)
 
 
 async def test_daemons_end_with_the_session(open_session: Open) -> None:
