@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 EXCLUDED: dict[str, tuple[str, ...]] = {
-    "KNOWN DEFECT: an interrupt at some moments of a job is lost": (
-        "test_random_interrupts.py::test_job",
-    ),
     "remote connections are not provided": ("test_remote.py",),
     "sessions are not provided": (
         "test_random_interrupts.py::test_async_session",

@@ -24,6 +24,7 @@ import pytest
 import spawnfd as sf
 from conftest import FULL, children, running
 from patience import eventually
+from spawnfd import _spawnfd
 from spawnfd import subprocess as drop_in
 
 # `make test-all` interrupts each call 1,000 times.
@@ -58,7 +59,9 @@ class Sender:
 
 
 # Later, `install` replaces the class.
-POPEN_DEL: Any = vars(original.Popen)["__del__"]
+FINALIZERS: list[Any] = [vars(original.Popen)["__del__"]]
+if sf.portable:
+    FINALIZERS.append(vars(_spawnfd.Job)["__del__"])
 
 
 @pytest.fixture
@@ -72,14 +75,15 @@ def interrupted(
 ) -> BaseException:
     """Makes a call that SIGINT interrupts, and waits for the signal. Returns the exception.
 
-    CPython drops an exception of `Popen.__del__`, so the call may return after the signal.
+    CPython drops an exception of a finalizer, so the call may return after the signal. There are
+    `Popen.__del__` and, of the portable engine, `Job.__del__`.
     """
     dropped: list[BaseException] = []
     hook = sys.unraisablehook
 
     def note(unraisable: sys.UnraisableHookArgs) -> None:
-        is_of_cpython = unraisable.object is POPEN_DEL
-        if is_of_cpython and isinstance(unraisable.exc_value, KeyboardInterrupt):
+        is_finalizer = unraisable.object in FINALIZERS
+        if is_finalizer and isinstance(unraisable.exc_value, KeyboardInterrupt):
             dropped.append(unraisable.exc_value)
         else:
             hook(unraisable)

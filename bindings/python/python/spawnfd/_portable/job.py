@@ -63,8 +63,10 @@ class ActiveRun:
         self._run.end(None)
 
     def __del__(self) -> None:
-        if self._run.is_unfinished() and not sys.is_finalizing():
-            self._run.end(None)
+        # An exception may have interrupted __init__().
+        run = getattr(self, "_run", None)
+        if run is not None and run.is_unfinished() and not sys.is_finalizing():
+            run.end(None)
 
 
 def begin(
@@ -215,10 +217,12 @@ class Job:
             self._events.release_hold()
 
     def __del__(self) -> None:
-        is_ended = self._run.detached or not self._run.is_unfinished()
+        # An exception may have interrupted __init__().
+        run = getattr(self, "_run", None)
+        is_ended = run is None or run.detached or not run.is_unfinished()
         # The engine has ended all programs before the interpreter is finalized.
-        if not is_ended and not sys.is_finalizing():
-            self._run.end(self._run.options.grace)
+        if run is not None and not is_ended and not sys.is_finalizing():
+            run.end(run.options.grace)
 
 
 class Watcher:

@@ -6,10 +6,10 @@ A thread of the caller starts the program, and the engine's thread does the rest
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
 import selectors
-import threading
 import time
 from collections.abc import Callable
 from enum import Enum
@@ -67,6 +67,11 @@ def _not_ours() -> SpawnError:
     return make_error(errno.ECHILD, None, None, "wait", None, call, message)
 
 
+def _not_started() -> SpawnError:
+    message = "the run was ended before the program had started"
+    return make_error(errno.ECANCELED, None, None, "clone", None, "start()", message)
+
+
 def _no_thread(error: RuntimeError) -> SpawnError:
     message = f"the library cannot start a thread: {error}"
     return make_error(errno.EAGAIN, None, None, "clone", None, "pthread_create()", message)
@@ -108,7 +113,7 @@ class RunState(Owned):
         self._poll_pause, self._check_pause = _POLL_PAUSES[0], _LEFTOVER_PAUSES[0]
         self._sigterm_sent = self._kill_refused = self._given_up = False
         self._cancelled_with: float | None = None
-        self._is_cancelled = False
+        self._is_cancelled = self._is_claimed = False
         # After the result, the run may read the output of adopted processes.
         self._adopted = False
         self._outputs: list[platforms.OutputPipe | None] = [None, None]
@@ -129,22 +134,34 @@ class RunState(Owned):
         program from its registration.
         """
 
+        finished = _thread.allocate_lock()
+        finished.acquire()
+
         def work() -> None:
             try:
                 platforms.unblock_signals()
-                self._start()
+                if self._claim_start():
+                    self._start()
             except BaseException as error:
                 self._fail(error)
+            finally:
+                finished.release()
 
-        thread = threading.Thread(target=work, name="spawnfd-start", daemon=True)
+        # A Thread has weak references, whose callbacks lose the exception of a signal handler.
         try:
-            thread.start()
+            _thread.start_new_thread(work, ())
         except RuntimeError as error:
             self._fail(_no_thread(error))
         else:
-            thread.join()
+            finished.acquire()
         if isinstance(self._outcome, BaseException):
             raise self._outcome
+
+    def _claim_start(self) -> bool:
+        """Returns True for the first caller, who starts the program, or ends the run without."""
+        with LOCK:
+            is_first, self._is_claimed = not self._is_claimed, True
+        return is_first
 
     def _start(self) -> None:
         begun = time.monotonic()
@@ -230,6 +247,9 @@ class RunState(Owned):
             self._cancelled_with, self._is_cancelled = grace, True
             if self._engine is not None:
                 self._engine.call(lambda: self._end("cancelled", grace))
+        if self._claim_start():
+            # An exception has interrupted start().
+            self._fail(_not_started())
 
     def signal(self, number: int, group: bool) -> None:
         """Sends a signal to the program if it runs, or to its group."""

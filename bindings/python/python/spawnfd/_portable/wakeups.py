@@ -95,7 +95,8 @@ class Queue:
                 self._signals.get(timeout=timeout)
 
     def close(self) -> None:
-        for end in self._sockets or ():
+        # An exception may have interrupted __init__().
+        for end in getattr(self, "_sockets", None) or ():
             end.close()
 
     __del__ = close
@@ -107,21 +108,22 @@ class Wakeup:
     __slots__ = ("_listeners",)
 
     def __init__(self) -> None:
-        self._listeners: deque[tuple[Queue, int]] = deque()
+        # A dict, because each of its operations is atomic, and none that a caller uses raises an
+        # exception: CPython 3.11 can lose that of a signal handler behind it.
+        self._listeners: dict[tuple[Queue, int], None] = {}
 
     def listen(self, queue: Queue, key: int) -> None:
         """Registers a queue, which gets a notification with `key` when the wakeup fires next."""
-        self._listeners.append((queue, key))
+        self._listeners[queue, key] = None
 
     def unlisten(self, queue: Queue, key: int) -> None:
-        with suppress(ValueError):
-            self._listeners.remove((queue, key))
+        self._listeners.pop((queue, key), None)
 
     def fire(self) -> None:
         """Notifies all listeners."""
-        with suppress(IndexError):
+        with suppress(KeyError):
             while True:
-                queue, key = self._listeners.popleft()
+                (queue, key), _ = self._listeners.popitem()
                 queue.push(key)
 
 
