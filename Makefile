@@ -26,7 +26,7 @@ CGROUP_SUITES := job=limits:: job=jobs::a_run_in_a_cgroup spawn=blocking::termin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup python node demo test test-all test-rust test-docker test-examples test-python test-node test-parked build-tests test-guest test-aarch64 test-kernel test-kernel-series test-kernel-library kernel-shell soak lint format \
-        capi install packages test-packages test-bare docs bench-launch bench-snapshot bench-agent bench-job bench-node bench-warm bench-kernel bench-count bench-posix bench-package bench-compare clean
+        capi install packages test-packages test-bare docs bench-launch bench-snapshot bench-agent bench-job bench-node bench-warm bench-remote bench-kernel bench-count bench-posix bench-package bench-compare clean
 
 help: ## List the tasks.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -184,6 +184,14 @@ bench-node: node bench/node/node_modules/.ready ## Captured runs from Node and B
 bench-warm: python ## Programs parked ahead: time of one call, calls per second, memory; build/bench/warm.json (and the report).
 	$(PY) bench/warm/run.py
 	$(PY) bench/agent/run.py --report-only
+
+bench-remote: python $(VENV)/.ready-remote ## Runs through spawnfd serve: a pipe, ssh, a container; against local runs; build/bench/remote.json.
+	cargo build --quiet --release -p spawnfd-cli
+	$(PY) bench/remote/run.py --server $(CARGO_TARGET_DIR)/release/spawnfd
+
+$(VENV)/.ready-remote: $(VENV)/.ready bench/remote/requirements.txt
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r bench/remote/requirements.txt
+	@touch $@
 
 bench-kernel: setup ## Starts under the series' kernel, counted in instructions, in QEMU; build/bench/kernel.json.
 	scripts/setup-guest.sh

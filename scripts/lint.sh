@@ -97,6 +97,7 @@ step "$bin/ruff" format --check --config bench/ruff.toml scripts/generate
 (cd bench/native && MYPYPATH=.. step "$bin/mypy" --strict nativebench run.py)
 (cd bench/node && MYPYPATH=.. step "$bin/mypy" --strict nodebench run.py)
 (cd bench/package && MYPYPATH=.. step "$bin/mypy" --strict run.py)
+(cd bench/remote && MYPYPATH=.. step "$bin/mypy" --strict remotebench run.py)
 (cd bench/posix && MYPYPATH=.. step "$bin/mypy" --strict posixbench run.py)
 # cbindgen writes include/spawnfd.h.
 git ls-files '*.c' '*.h' ':!include' | xargs -r "$bin/clang-format" --dry-run -Werror

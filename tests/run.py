@@ -93,7 +93,7 @@ SUITES = {
     ),
     "benches": Suite(
         "The tests' and benchmarks' own tests",
-        f"{PYTEST} bench/agent bench/common bench/compare bench/job bench/kernel bench/native"
+        f"{PYTEST} bench/agent bench/common bench/compare bench/job bench/kernel bench/native bench/remote"
         f" bench/node bench/package bench/posix bench/warm {OWN_TESTS}",
         5 * MINUTE,
     ),

@@ -35,6 +35,7 @@ class Method:
         trusted: A Warm in mode auto may fork.
         timeout: The timeout of a call by spawnfd, in seconds.
         host: The JavaScript runtime of the method's worker.
+        place: Where the calls run, if not in this process.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Method:
     trusted: bool = False
     timeout: float | None = None
     host: str | None = None
+    place: str | None = None
 
     def exists(self) -> bool:
         """Returns whether this Python has the watcher. Python 3.12 always watches by pidfd."""

@@ -61,6 +61,24 @@ def row_of(task: Task, call: str, method: str, blocks: Sequence[Block]) -> Row:
     }
 
 
+def timed_row(task: Task, call: str, method: str, blocks: Sequence[Block]) -> Row:
+    """Returns the fields of a row of timed calls."""
+    row = {
+        **row_of(task, call, method, blocks),
+        "parent": task.cell.parent,
+        "cpu_us_per_call": round(cpu_us(blocks), 2),
+        "block_seconds": [round(block.seconds, 6) for block in blocks],
+    }
+    # The pauses between the calls are part of a block.
+    if not task.cell.gap_ms:
+        time = estimate([1e6 * block.seconds / block.calls for block in blocks])
+        row |= {**time.figures("us_per_call", 2), "calls_per_s": round(1e6 / time.value, 2)}
+    if all(block.ns for block in blocks):
+        middle = estimate([median(block.ns) / 1e3 for block in blocks])
+        row |= middle.figures("us_p50", 2)
+    return row
+
+
 def started(blocks: Iterable[Block]) -> Counter[str]:
     """Returns the kinds of start of the blocks' calls, with their counts."""
     return sum((block.started for block in blocks), Counter[str]())

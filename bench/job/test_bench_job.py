@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from common import bars, floor, presets
+from common import bars, floor, presets, streams
 from common.definitions import load
 from common.errors import BenchError
 from common.flags import make_tasks
 from common.measure import Block, Fleet, Measured, Task, fleets
 from common.session import Setting, make_setting
-from jobbench import cli, results, streams, tables
+from jobbench import cli, results, tables, worker
 
 pytestmark = pytest.mark.timeout(300)
 HERE = Path(__file__).resolve().parent
@@ -194,11 +194,11 @@ def test_every_stream_arrives_whole(setting: Setting, cell: str, name: str) -> N
     assert 0 < block.seconds < 60
 
 
-@pytest.mark.parametrize("way", streams.WAYS)
+@pytest.mark.parametrize("way", worker.STREAMS)
 @pytest.mark.parametrize("kind", ["bulk", "lines"])
 def test_changed_stream_ends_the_run(way: str, kind: str, tmp_path: Path) -> None:
     data = streams.Data(kind)
-    made = streams.WAYS[way](data, str(tmp_path), dict(os.environ))
+    made = worker.STREAMS[way](data, str(tmp_path), dict(os.environ))
     os.pwrite(data.file.fileno(), b"?", streams.LINE * 1000)
     with data.file, pytest.raises(BenchError, match=f"stream {kind}"):
         asyncio.run(made[kind]())

@@ -2,13 +2,12 @@
 """Computes the ratios and rows of job.json from measured cells."""
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from common import results, session
 from common.definitions import Rule
 from common.measure import Measured
-from common.results import P99, P999, Row, cpu_us, row_of
-from common.stats import estimate, quantile
+from common.results import P99, P999, Row, timed_row
+from common.stats import quantile
 
 
 def ratios_of(measured: Measured, rules: Sequence[Rule]) -> list[Row]:
@@ -21,19 +20,7 @@ def rows_of(measured: Measured) -> list[Row]:
     task = measured.task
     rows: list[Row] = []
     for (name, method), blocks in measured.blocks.items():
-        time = estimate([1e6 * block.seconds / block.calls for block in blocks])
-        row = {
-            **row_of(task, name, method, blocks),
-            "filter": task.filter,
-            "parent": task.cell.parent,
-            **time.figures("us_per_call", 2),
-            "calls_per_s": round(1e6 / time.value, 2),
-            "cpu_us_per_call": round(cpu_us(blocks), 2),
-            "block_seconds": [round(block.seconds, 6) for block in blocks],
-        }
-        if all(block.ns for block in blocks):
-            middle = estimate([median(block.ns) / 1e3 for block in blocks])
-            row |= middle.figures("us_p50", 2)
+        row = {**timed_row(task, name, method, blocks), "filter": task.filter}
         if late := [sample for block in blocks for sample in block.late_us]:
             row["ticks"] = len(late)
             for label, share in (("p50", 0.5), ("p99", P99), ("p99.9", P999)):

@@ -3,21 +3,23 @@
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 
-from common import methods, worker
+from common import methods, streams, worker
 from common.definitions import Terms
 from common.methods import Awaited, Runner
 
-from . import streams
 from .repl import Repl
+
+STREAMS = {"asyncio.streams": streams.asyncio_streams, "spawnfd.streams": streams.spawnfd_streams}
 
 
 def make(terms: Terms, cwd: str, env: Mapping[str, str]) -> Runner:
     """Creates a method's runner."""
     if terms.method.way == "pexpect.replwrap":
         return Repl(cwd, env)
-    if terms.method.way in streams.WAYS:
-        return Awaited([streams.make_call(terms.method.way, cwd, env)], terms)
+    if made := STREAMS.get(terms.method.way):
+        return Awaited([streams.make_call(partial(made, cwd=cwd, env=env))], terms)
     return methods.make(terms, cwd, env)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from subprocess import DEVNULL, PIPE
 from typing import Any
 
-from common.errors import BenchError
-from common.methods import Answer, AsyncCall
+from .errors import BenchError
+from .methods import Answer, AsyncCall, import_spawnfd
 
 LINE = 80
 ROUND_TRIPS = 2_000
@@ -86,12 +86,14 @@ def asyncio_streams(data: Data, cwd: str, env: Mapping[str, str]) -> dict[str, S
     return {"rtt": rtt, "bulk": bulk, "lines": lines}
 
 
-def spawnfd_streams(data: Data, cwd: str, env: Mapping[str, str]) -> dict[str, Stream]:
-    """spawnfd.start with events() and write()."""
-    import spawnfd
+def spawnfd_streams(
+    data: Data, cwd: str, env: Mapping[str, str], start: Callable[..., Any] | None = None
+) -> dict[str, Stream]:
+    """spawnfd.start, or the start() of a connection, with events() and write()."""
+    start = start or import_spawnfd().start
 
     async def rtt() -> None:
-        async with spawnfd.start(["cat"], stdin="stream", cwd=cwd, env=env) as job:
+        async with start(["cat"], stdin="stream", cwd=cwd, env=env) as job:
             events = job.events(lines=True)
             for line in data.lines[:ROUND_TRIPS]:
                 await job.write(line)
@@ -102,7 +104,7 @@ def spawnfd_streams(data: Data, cwd: str, env: Mapping[str, str]) -> dict[str, S
 
     async def bulk() -> None:
         position = 0
-        async with spawnfd.start(["cat", data.file.name], cwd=cwd, env=env) as job:
+        async with start(["cat", data.file.name], cwd=cwd, env=env) as job:
             async for event in job.events():
                 chunk = event.bytes
                 if not data.has(chunk, position):
@@ -113,7 +115,7 @@ def spawnfd_streams(data: Data, cwd: str, env: Mapping[str, str]) -> dict[str, S
 
     async def lines() -> None:
         count = 0
-        async with spawnfd.start(["cat", data.file.name], cwd=cwd, env=env) as job:
+        async with start(["cat", data.file.name], cwd=cwd, env=env) as job:
             async for event in job.events(lines=True):
                 if event.bytes != data.lines[count]:
                     raise _wrong("lines")
@@ -124,17 +126,14 @@ def spawnfd_streams(data: Data, cwd: str, env: Mapping[str, str]) -> dict[str, S
     return {"rtt": rtt, "bulk": bulk, "lines": lines}
 
 
-WAYS = {"asyncio.streams": asyncio_streams, "spawnfd.streams": spawnfd_streams}
-
-
-def make_call(way: str, cwd: str, env: Mapping[str, str]) -> AsyncCall:
+def make_call(streams: Callable[[Data], Mapping[str, Stream]]) -> AsyncCall:
     """Returns a call whose argv is the kind of a stream. It checks the data itself."""
     made: dict[str, Stream] = {}
 
     async def call(argv: list[str]) -> Answer:
         (kind,) = argv
         if kind not in made:
-            made[kind] = WAYS[way](Data(kind), cwd, env)[kind]
+            made[kind] = streams(Data(kind))[kind]
         await made[kind]()
         return 0, b"", b""
 
