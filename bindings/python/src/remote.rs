@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The Rust half of the Python class `Remote`: programs on another machine. No function in this file waits for the server.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use spawnfd::Command;
 use spawnfd::internal::CallOptions;
 use spawnfd::job::TerminalSize;
 use spawnfd::limits::Limiter as CoreLimiter;
@@ -506,6 +508,17 @@ impl RemoteSession {
 pub fn serve(py: Python<'_>) -> PyResult<()> {
     match py.detach(|| spawnfd_remote::serve(&ServeOptions::default())) {
         Ok(_) => Ok(()),
-        Err(error) => Err(pyo3::exceptions::PyOSError::new_err(error.to_string())),
+        Err(error) => Err(PyOSError::new_err(error.to_string())),
+    }
+}
+
+/// Starts `argv`, a command that calls serve(), and waits for its end. Then, or if this process or the server is killed,
+/// all programs are killed. Returns the exit code, negative for a signal. Exit next.
+#[pyfunction]
+pub fn supervise(py: Python<'_>, argv: Vec<OsString>) -> PyResult<i32> {
+    let Some((program, args)) = argv.split_first() else { return Err(wrong_value(&"argv", "must not be empty")) };
+    match py.detach(|| spawnfd_remote::far::supervise(Command::new(program).args(args))) {
+        Ok(status) => Ok(status.map_or(125, |status| status.code().unwrap_or(-status.signal().unwrap_or(0)))),
+        Err(error) => Err(PyOSError::new_err(error.to_string())),
     }
 }

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     let outcome = match cli.subcommand {
         Subcommands::Run(run) => run.run(),
         Subcommands::Shell(shell) => shell.run(),
-        Subcommands::Serve(serve) => serve.run().map(|()| 0),
+        Subcommands::Serve(serve) => serve.run(),
         Subcommands::Files(files) => files.run().map(|()| 0),
         Subcommands::Doctor(doctor) => doctor.run().map(|()| 0),
         Subcommands::Warm(warm) => warm.run().map(|()| 0),

@@ -2,13 +2,15 @@
 //! `spawnfd serve`: starts programs for the other side of a pipe.
 
 use std::io::{stdin, stdout};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use spawnfd_remote::far::{Ended, ServeOptions};
+use spawnfd::Command;
+use spawnfd_remote::far::{Ended, ServeOptions, supervise};
 use spawnfd_remote::files;
 
-use crate::failure::Failure;
+use crate::failure::{FAILED, Failure, code_of};
 
 /// Start programs for another machine: the server of the library's remote connections, on standard input and output
 ///
@@ -20,19 +22,41 @@ Example, in Python: spawnfd.Remote.command(['ssh', 'host', 'spawnfd', 'serve']).
 
 Exit status: 0 if the other side has closed the connection; 125 if it was silent for too long, or does not speak the \
 protocol.")]
-pub struct Serve {}
+pub struct Serve {
+    /// Serve in this process, without the parent process that kills what the programs leave behind
+    #[arg(long, hide = true)]
+    unsupervised: bool,
+}
 
 impl Serve {
-    pub fn run(&self) -> Result<(), Failure> {
-        let mut options = ServeOptions::default();
-        if let Ok(program) = std::env::current_exe() {
-            options.files = vec![program.into(), "files".into()];
+    /// Returns the exit code.
+    pub fn run(&self) -> Result<u8, Failure> {
+        match std::env::current_exe() {
+            Ok(program) if !self.unsupervised => {
+                let mut server = Command::new(program);
+                server.args(["serve", "--unsupervised"]);
+                let status = supervise(&mut server).map_err(|error| Failure::new(error.to_string()))?;
+                match status.map(|status| (status, status.signal())) {
+                    // The other side sees these words.
+                    Some((_, Some(signal))) => Err(Failure::new(format!("signal {signal} has ended the server"))),
+                    Some((status, None)) => Ok(code_of(status)),
+                    None => Ok(FAILED),
+                }
+            }
+            _ => serve_here().map(|()| 0),
         }
-        match spawnfd_remote::serve(&options) {
-            Ok(Ended::Silent) => Err(Failure::new("the other side is silent")),
-            Ok(_) => Ok(()),
-            Err(error) => Err(Failure::new(error.to_string())),
-        }
+    }
+}
+
+fn serve_here() -> Result<(), Failure> {
+    let mut options = ServeOptions::default();
+    if let Ok(program) = std::env::current_exe() {
+        options.files = vec![program.into(), "files".into()];
+    }
+    match spawnfd_remote::serve(&options) {
+        Ok(Ended::Silent) => Err(Failure::new("the other side is silent")),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::new(error.to_string())),
     }
 }
 

@@ -9,8 +9,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use spawnfd::error::Errno;
-use spawnfd::job::{Event, EventOptions, Stop};
-use spawnfd::{Command, Run};
+use spawnfd::job::{Event, EventOptions, Events, Stop};
+use spawnfd::{Command, Job, Run};
 use spawnfd_remote::Remote;
 use spawnfd_remote::frame::{Decoder, Kind, MARK};
 use spawnfd_remote::message::{OrderMessage, What, pack};
@@ -138,26 +138,46 @@ fn half_a_closed_pipe_ends_the_server() {
 /// The number of trees that run while a side is killed.
 const TREES: usize = 50;
 
+/// Starts programs whose processes have left their session and lost their parent.
+fn start_trees(remote: &Remote, word: &str) -> Vec<(Job, Events)> {
+    let start = |_| {
+        let command = sh(&format!("(setsid sleep {word} &); echo; sleep {word}"));
+        let (job, mut events) = remote.start_events(&command, &Run::new(), EventOptions::new()).expect("started");
+        assert!(matches!(events.next_timeout(Duration::from_secs(60)), Some(Event::Chunk { .. })));
+        (job, events)
+    };
+    (0..TREES).map(start).collect()
+}
+
 #[test]
 fn a_killed_server_leaves_no_tree_and_no_result_that_says_exited() {
     isolated!(limit: LIMIT, || {
-        let word = format!("5{}", std::process::id());
-        let remote = connect();
-        let jobs: Vec<_> = (0..TREES)
-            .map(|_| {
-                let command = sh(&format!("sleep {word} & echo; wait"));
-                let (job, mut events) =
-                    remote.start_events(&command, &Run::new(), EventOptions::new()).expect("started");
-                assert!(matches!(events.next_timeout(Duration::from_secs(60)), Some(Event::Chunk { .. })));
-                (job, events)
-            })
-            .collect();
-        let server = remote.hello().expect("an answer").pid.to_string();
-        assert!(std::process::Command::new("kill").args(["-9", &server]).status().expect("kill").success());
-        for (job, _) in &jobs {
-            let output = job.wait().expect("a result");
-            assert_eq!((output.stop, output.status, output.status_lost), (Stop::Lost, None, true));
+        // The process that serves, and its parent.
+        for (number, kills_parent) in [(5, false), (7, true)] {
+            let word = format!("{number}{}", std::process::id());
+            let remote = connect();
+            let jobs = start_trees(&remote, &word);
+            let server = remote.hello().expect("an answer").pid;
+            let pid = if kills_parent { remote.transport().id() } else { server };
+            let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+            assert!(killed.expect("kill").success());
+            for (job, _) in &jobs {
+                let output = job.wait().expect("a result");
+                assert_eq!((output.stop, output.status, output.status_lost), (Stop::Lost, None, true));
+            }
+            assert_none_has(&format!("sleep\0{word}"));
         }
+    });
+}
+
+#[test]
+fn the_end_of_a_connection_leaves_no_tree() {
+    isolated!(limit: LIMIT, || {
+        let word = format!("8{}", std::process::id());
+        let remote = connect();
+        let jobs = start_trees(&remote, &word);
+        remote.close();
+        assert!(jobs.iter().all(|(job, _)| job.wait().expect("a result").stop == Stop::Lost));
         assert_none_has(&format!("sleep\0{word}"));
     });
 }
@@ -167,13 +187,7 @@ fn a_killed_server_leaves_no_tree_and_no_result_that_says_exited() {
 fn client() {
     let word = std::env::var("SPAWNFD_TEST_WORD").expect("a word");
     let remote = connect();
-    let start = |_| {
-        let command = sh(&format!("sleep {word} & echo; wait"));
-        let (job, mut events) = remote.start_events(&command, &Run::new(), EventOptions::new()).expect("started");
-        assert!(matches!(events.next_timeout(Duration::from_secs(60)), Some(Event::Chunk { .. })));
-        (job, events)
-    };
-    let jobs: Vec<_> = (0..TREES).map(start).collect();
+    let jobs = start_trees(&remote, &word);
     println!("started {}", jobs.len());
     std::thread::sleep(Duration::from_secs(1000));
 }
@@ -298,7 +312,7 @@ fn a_program_that_writes_to_the_pipe_of_its_server_ends_the_connection() {
         let remote = connect();
         let server = remote.hello().expect("an answer").pid;
         let start = |script: &str| remote.start_events(&sh(script), &Run::new(), EventOptions::new()).expect("started");
-        let (other, _other) = start(&format!("sleep {word} & wait"));
+        let (other, _other) = start(&format!("setsid sleep {word} & wait"));
         // Among the server's pipes are both of the connection.
         let script = format!(
             "for file in /proc/{server}/fd/*; do [ -p $file ] && (echo garbage, no frame >$file) & done; \

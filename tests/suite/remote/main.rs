@@ -13,17 +13,30 @@ mod sessions;
 
 use spawnfd::Command;
 use spawnfd_remote::Remote;
+use spawnfd_remote::far::supervise;
 
 /// The command that starts a server: this test binary, whose first lines are no frames.
 fn server() -> Command<'static> {
+    this_test("serve")
+}
+
+/// An ignored test of this program.
+fn this_test(name: &str) -> Command<'static> {
     let mut command = Command::new(std::env::current_exe().expect("the path of this test"));
-    command.args(["--exact", "serve", "--ignored", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"]);
     command
 }
 
 #[test]
 #[ignore = "the server of the other tests"]
 fn serve() {
+    let status = supervise(&mut this_test("serve_here")).expect("a server");
+    std::process::exit(status.and_then(|status| status.code()).unwrap_or(1));
+}
+
+#[test]
+#[ignore = "the process of the server that serves"]
+fn serve_here() {
     let ended = spawnfd_remote::serve(&Default::default());
     eprintln!("{ended:?}");
     std::process::exit(0);

@@ -12,10 +12,16 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::process::ExitStatus;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stderr, stdin, stdout};
+
+use spawnfd::error::{Errno, Stage};
+use spawnfd::internal::error;
+use spawnfd::tree::TreeControl;
+use spawnfd::{Command, Run, Stdio};
 
 use crate::frame::Malformed;
 use server::Server;
@@ -75,6 +81,30 @@ pub struct ServeOptions {
 pub fn serve(options: &ServeOptions) -> Result<Ended, ServeError> {
     let (input, output) = take_streams()?;
     Server::new(input, output, &options.files)?.serve()
+}
+
+/// Starts a server as a process of its own, which calls [`serve`], and waits for its end. Returns its status, or `None` if
+/// that was lost.
+///
+/// The server inherits the standard streams, and leads a session of its own. When it has ended, or if this process or the
+/// server is killed, all processes below the server are killed. These include processes that have left their session and
+/// lost their parent, because the server is the program of a tree with the tier `subreaper`. Without /proc, the tier is
+/// `guard`.
+///
+/// # Errors
+/// The server could not be started.
+pub fn supervise(server: &mut Command<'_>) -> spawnfd::Result<Option<ExitStatus>> {
+    let (input, output) = take_streams().map_err(|errno| not_taken(errno.raw_os_error()))?;
+    server.setsid().stdin(input).stdout(output).stderr(Stdio::Inherit);
+    let start = |server: &Command<'_>, tree| server.start(&Run::new().tree(tree));
+    let job = start(server, TreeControl::Subreaper).or_else(|_| start(server, TreeControl::Guard))?;
+    // The end of the server must be the end of the pipe.
+    server.stdin(Stdio::Null).stdout(Stdio::Null);
+    Ok(job.wait()?.status)
+}
+
+fn not_taken(errno: i32) -> spawnfd::Error {
+    error(Stage::Descriptors, Errno::from_raw(errno), "fcntl(F_DUPFD_CLOEXEC)", "cannot pass the standard streams on")
 }
 
 /// Takes standard input and output away from the programs that this process starts.
