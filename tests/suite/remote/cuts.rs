@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use spawnfd::error::Errno;
 use spawnfd::job::{Event, EventOptions, Events, Stop};
-use spawnfd::{Command, Job, Run};
+use spawnfd::{Command, Job, Run, rlimit};
 use spawnfd_remote::Remote;
 use spawnfd_remote::frame::{Decoder, Kind, MARK};
 use spawnfd_remote::message::{OrderMessage, What, pack};
@@ -214,7 +214,8 @@ fn a_killed_client_leaves_no_tree() {
 #[test]
 fn a_thousand_jobs_share_a_pipe() {
     isolated!(limit: LIMIT, || {
-        let remote = connect();
+        // A job takes up to five descriptors of the server.
+        let remote = Remote::connect(server().limit(rlimit::NOFILE, Some(8192), Some(8192))).expect("a server");
         let run = Run::new().writable(100);
         let jobs: Vec<_> = (0..1000)
             .map(|number| {

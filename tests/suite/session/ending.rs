@@ -8,6 +8,7 @@ use spawnfd::job::Stop;
 use spawnfd::session::SessionOptions;
 use spawnfd::tree::TreeControl;
 use spawnfd::{Command, Run};
+use spawnfd_tests::slowness;
 
 use crate::common::eventually;
 use crate::common::job::read_until;
@@ -187,8 +188,8 @@ fn sigint_before_a_command_runs_no_earlier_text(shell: Shell) {
     let has_ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // On a busy machine, a shell makes progress only in the longer pauses.
-            for pause in (1..=16).cycle() {
+            // On a busy or slow machine, a shell makes progress only in the longer pauses.
+            for pause in (1..=16 * u64::from(slowness())).cycle() {
                 if has_ended.load(Ordering::Relaxed) {
                     break;
                 }
