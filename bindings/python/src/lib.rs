@@ -71,7 +71,7 @@ mod _spawnfd {
     #[pymodule_export]
     use super::queue::{Queue, Wakeup};
     #[pymodule_export]
-    use super::remote::{Question, Remote, RemoteSession, RemoteShellStart, RemoteStart, serve, supervise};
+    use super::remote::{Question, Remote, RemoteSession, RemoteShellStart, RemoteStart, Transfer, serve, supervise};
     #[pymodule_export]
     use super::result::{RunResult, restore};
     #[pymodule_export]

@@ -3,9 +3,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -17,7 +17,10 @@ use spawnfd::job::TerminalSize;
 use spawnfd::limits::Limiter as CoreLimiter;
 use spawnfd::options::Call;
 use spawnfd_remote::far::ServeOptions;
-use spawnfd_remote::near::{Asking, Opening, RemoteOptions, RemoteSession as CoreSession, Waiting};
+use spawnfd_remote::near::{
+    Asking, Opening, RemoteOptions, RemoteSession as CoreSession, ServerProgram, Transfer as TransferOptions,
+    TransferStop, TransportKind, Waiting,
+};
 
 use crate::arguments::{integer, seconds, wrong_value};
 use crate::connection::Connection;
@@ -46,9 +49,16 @@ pub struct Remote {
 
 #[pymethods]
 impl Remote {
-    /// Starts the transport.
+    /// Starts the transport. `programs`: the server programs for the other side, whose shell runs the rest of the
+    /// transport's arguments. `joins`: the transport joins these to a line, as ssh does.
     #[new]
-    fn new(py: Python<'_>, argv: &Bound<'_, PyAny>, lease: Option<&Bound<'_, PyAny>>) -> PyResult<Remote> {
+    fn new(
+        py: Python<'_>,
+        argv: &Bound<'_, PyAny>,
+        lease: Option<&Bound<'_, PyAny>>,
+        programs: Option<Vec<PathBuf>>,
+        joins: bool,
+    ) -> PyResult<Remote> {
         let request = Request::new(None, argv, Options::new(&PyDict::new(py), Call::Start)?)?;
         request.audit(py)?;
         let Request { command, context, .. } = request;
@@ -59,7 +69,14 @@ impl Remote {
         }
         let program = Path::new(&context.program).file_name().unwrap_or(OsStr::new(""));
         let transport = program.to_string_lossy().into_owned();
-        let core = py.detach(|| spawnfd_remote::Remote::begin(&command, &options));
+        let core = py.detach(|| match programs {
+            None => spawnfd_remote::Remote::begin(&command, &options),
+            Some(programs) => {
+                let programs = programs.into_iter().map(ServerProgram::of).collect::<Result<Vec<_>, _>>()?;
+                let kind = if joins { TransportKind::Line } else { TransportKind::Arguments };
+                spawnfd_remote::Remote::begin_with_program(command, kind, &programs, &options)
+            }
+        });
         let core = core.map_err(|error| context.exception(py, &error))?;
         let (answered, ended) = (Wakeup::default(), Wakeup::default());
         core.answered().when_done(answered.firing());
@@ -118,6 +135,20 @@ impl Remote {
         asked
             .map(|asking| Question::of(asking, &self.connection))
             .map_err(|error| self.connection.exception(py, &error))
+    }
+
+    /// Begins to copy a file or a directory to the other side, or from it.
+    fn transfer(
+        &self,
+        is_put: bool,
+        source: PathBuf,
+        target: PathBuf,
+        max_bytes: Option<u64>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Transfer> {
+        let mut options = TransferOptions::default();
+        (options.max_bytes, options.timeout) = (max_bytes, seconds(timeout, "timeout")?);
+        Transfer::start(self.connection.clone(), is_put, source, target, options)
     }
 
     /// Prepares a session whose shell has not started yet.
@@ -269,6 +300,61 @@ impl Question {
     /// Seconds since the question.
     fn elapsed(&self) -> f64 {
         self.asking.elapsed().as_secs_f64()
+    }
+}
+
+/// A transfer of files, on a thread of its own.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct Transfer {
+    connection: Arc<Connection>,
+    stop: TransferStop,
+    outcome: Arc<OnceLock<Result<(), spawnfd::Error>>>,
+    /// Fires when the transfer has ended.
+    #[pyo3(get)]
+    done: Wakeup,
+}
+
+impl Transfer {
+    fn start(
+        connection: Arc<Connection>,
+        is_put: bool,
+        source: PathBuf,
+        target: PathBuf,
+        options: TransferOptions,
+    ) -> PyResult<Transfer> {
+        let (done, outcome) = (Wakeup::default(), Arc::<OnceLock<_>>::default());
+        let stop = options.stop.clone();
+        let (fire, set, core) = (done.firing(), outcome.clone(), connection.clone());
+        std::thread::Builder::new().name("spawnfd-files".to_owned()).spawn(move || {
+            let transfer = if is_put { spawnfd_remote::Remote::put } else { spawnfd_remote::Remote::get };
+            let _ = set.set(transfer(core.core(), source, target, &options));
+            drop(core);
+            fire();
+        })?;
+        Ok(Transfer { connection, stop, outcome, done })
+    }
+}
+
+#[pymethods]
+impl Transfer {
+    /// Returns True once the transfer has succeeded, None before.
+    fn result(&self, py: Python<'_>) -> PyResult<Option<bool>> {
+        match self.outcome.get() {
+            None => Ok(None),
+            Some(Ok(())) => Ok(Some(true)),
+            Some(Err(error)) => Err(self.connection.exception(py, error)),
+        }
+    }
+
+    /// Whether the transfer has ended.
+    fn has_ended(&self) -> Option<bool> {
+        self.outcome.get().map(|_| true)
+    }
+
+    /// Ends the transfer.
+    fn cancel(&self, py: Python<'_>) {
+        py.detach(|| self.stop.stop());
     }
 }
 
@@ -503,10 +589,14 @@ impl RemoteSession {
     }
 }
 
-/// Serves standard input and output, like the command `spawnfd serve`, until the other side ends. Exit next.
+/// Serves standard input and output, like the command `spawnfd serve`, until the other side ends. Exit next. `files`: the
+/// command that packs and unpacks files.
 #[pyfunction]
-pub fn serve(py: Python<'_>) -> PyResult<()> {
-    match py.detach(|| spawnfd_remote::serve(&ServeOptions::default())) {
+#[pyo3(signature = (files = Vec::new()))]
+pub fn serve(py: Python<'_>, files: Vec<OsString>) -> PyResult<()> {
+    let mut options = ServeOptions::default();
+    options.files = files;
+    match py.detach(|| spawnfd_remote::serve(&options)) {
         Ok(_) => Ok(()),
         Err(error) => Err(PyOSError::new_err(error.to_string())),
     }

@@ -265,6 +265,16 @@ def make_script(path: Path, text: str) -> Path:
 
 
 @pytest.fixture
+def command() -> Path:
+    """The command `spawnfd`, as `make test` builds it."""
+    target = os.environ.get("CARGO_TARGET_DIR") or Path(__file__).parents[3] / "target"
+    path = Path(target, "debug", "spawnfd")
+    if not path.exists():
+        pytest.skip("the command is not built: cargo build -p spawnfd-cli")
+    return path
+
+
+@pytest.fixture
 def script(tmp_path: Path) -> Path:
     """Creates an executable script that a test may change."""
     return make_script(tmp_path / "tool", "#!/bin/sh\necho one\n")

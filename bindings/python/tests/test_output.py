@@ -60,12 +60,8 @@ CASES: list[tuple[list[str], list[str], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("argv", "flags", "options"), CASES)
 def test_to_dict_equals_the_json_of_the_command(
-    argv: list[str], flags: list[str], options: dict[str, Any]
+    command: Path, argv: list[str], flags: list[str], options: dict[str, Any]
 ) -> None:
-    target = os.environ.get("CARGO_TARGET_DIR") or ROOT / "target"
-    command = Path(target, "debug", "spawnfd")
-    if not command.exists():
-        pytest.skip("the command is not built: cargo build -p spawnfd-cli")
     printed = sf.run([command, "run", "--capture", "--json", *flags, *argv])
     expected = json.loads(printed.stdout)
     del expected["prepare_seconds"]

@@ -4,11 +4,15 @@
 //! The stream of a file has this one file, with the name `file`. The stream of a directory has the directory `.` and what
 //! is below it.
 
-use std::fs::{self, File, Permissions, set_permissions};
+use std::error::Error;
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
 use tar::{Archive, Builder, Entry, EntryType};
 
 /// The name of a single file in the stream.
@@ -23,6 +27,8 @@ pub fn pack(path: &Path, stream: impl Write) -> io::Result<()> {
     let path = fs::canonicalize(path)?;
     let mut builder = Builder::new(stream);
     builder.follow_symlinks(false);
+    // A receiver of another implementation may not know the type of sparse files.
+    builder.sparse(false);
     if path.is_dir() {
         builder.append_dir(".", &path)?;
         builder.append_dir_all("", &path)?;
@@ -49,12 +55,21 @@ pub fn unpack(stream: impl Read, path: &Path, max_bytes: u64) -> io::Result<()> 
     match (first.header().entry_type(), first.path()?.to_str()) {
         (EntryType::Regular, Some(FILE)) => unpack_file(&mut first, path),
         (EntryType::Directory, Some("." | "./")) => {
-            fs::create_dir_all(path)?;
+            match fs::create_dir(path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !path.is_dir() => return Err(error),
+                _ => {}
+            }
+            let root = fs::canonicalize(path)?;
             for entry in entries {
                 let mut entry = entry?;
                 // Follows no link out of the directory.
-                if !entry.unpack_in(path)? {
-                    return Err(invalid(&entry.path()?));
+                match entry.unpack_in(&root) {
+                    Ok(true) => {}
+                    Ok(false) => return Err(invalid(&entry.path()?)),
+                    Err(error) => {
+                        remove_part(&root, &entry);
+                        return Err(with_cause(&error));
+                    }
                 }
             }
             Ok(())
@@ -63,17 +78,49 @@ pub fn unpack(stream: impl Read, path: &Path, max_bytes: u64) -> io::Result<()> 
     }
 }
 
-/// Writes a file beside its place first.
+/// Removes a file below `root` that was not written to its end.
+fn remove_part(root: &Path, entry: &Entry<'_, impl Read>) {
+    let Ok(target) = entry.path().map(|path| root.join(path)) else { return };
+    let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else { return };
+    // A link may lead out of the directory.
+    if let Ok(parent) = fs::canonicalize(parent)
+        && parent.starts_with(root)
+    {
+        let _ = fs::remove_file(parent.join(name));
+    }
+}
+
+/// An error with its first cause, which the error of tar leaves out.
+fn with_cause(error: &io::Error) -> io::Error {
+    let mut first: &dyn Error = error;
+    while let Some(cause) = first.source() {
+        first = cause;
+    }
+    match first.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::new(error.kind(), first.to_string()),
+    }
+}
+
+/// Writes a file without a name first, so that nothing stays of it if this process is killed.
 fn unpack_file(entry: &mut Entry<'_, impl Read>, path: &Path) -> io::Result<()> {
     let (size, mode) = (entry.size(), entry.header().mode()?);
     let new = beside(path)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Some file systems have no files without a name.
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let unnamed = open(directory, flags, Mode::RUSR | Mode::WUSR).ok().map(File::from);
+    let (is_unnamed, mut file) = (unnamed.is_some(), unnamed.map_or_else(|| File::create_new(&new), Ok)?);
     let written = (|| {
-        let mut file = File::create_new(&new)?;
         if io::copy(entry, &mut file)? != size {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is not complete"));
         }
         // No set-user-ID bit.
-        set_permissions(&new, Permissions::from_mode(mode & 0o777))?;
+        file.set_permissions(Permissions::from_mode(mode & 0o777))?;
+        if is_unnamed {
+            let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+            linkat(CWD, own, CWD, &new, AtFlags::SYMLINK_FOLLOW)?;
+        }
         fs::rename(&new, path)
     })();
     written.inspect_err(|_| _ = fs::remove_file(&new))
@@ -83,7 +130,9 @@ fn unpack_file(entry: &mut Entry<'_, impl Read>, path: &Path) -> io::Result<()> 
 fn beside(path: &Path) -> io::Result<PathBuf> {
     let Some(name) = path.file_name() else { return Err(io::ErrorKind::IsADirectory.into()) };
     let mut new = name.to_owned();
-    new.push(format!(".spawnfd-{}", std::process::id()));
+    // Several transfers of a process may have the same target.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    new.push(format!(".spawnfd-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)));
     Ok(path.with_file_name(new))
 }
 
@@ -111,6 +160,7 @@ impl<R: Read> Read for Bounded<R> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::set_permissions;
     use std::os::unix::fs::symlink;
 
     use super::*;

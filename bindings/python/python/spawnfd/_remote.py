@@ -41,8 +41,8 @@ class Remote(NotPickled):
             result = await box.run_async(["pytest", "-q"], timeout=600)
             async with box.session("bash") as session: ...
 
-    The other machine needs the command `spawnfd` of this project: copy it there before. The library
-    starts a transport, such as `ssh host spawnfd serve`, and talks to this server through the
+    The other machine needs the command `spawnfd` of this project; with `program`, the library copies
+    it there. The library starts a transport, such as `ssh host spawnfd serve`, and talks to this server through the
     standard input and output of the transport. Nothing listens on a port. The server starts the
     programs and supervises them, so timeouts, limits and process trees are kept on that machine.
 
@@ -78,6 +78,7 @@ class Remote(NotPickled):
         cls,
         argv: Args,
         *,
+        program: Arg | Sequence[Arg] | None = None,
         lease: float | None = _LEASE,
         connect_timeout: float | None = _CONNECT_TIMEOUT,
     ) -> Self:
@@ -85,9 +86,15 @@ class Remote(NotPickled):
 
             sf.Remote.command(["ssh", "host", "spawnfd", "serve"])
             sf.Remote.command(["podman", "exec", "-i", container, "spawnfd", "serve"])
+            sf.Remote.command(["podman", "exec", "-i", container], program="./spawnfd-linux-x86_64")
 
         Args:
             argv: The command and its arguments. It may print text before the server does.
+            program: A file of this machine: the static command `spawnfd`, or a list of it for
+                several processors. If the other side does not have this file, the library copies it
+                there through the transport, into a directory that only the user can write. `argv`
+                then runs a command that follows as further arguments. The other side needs sh,
+                uname, mkdir, head, chmod and mv. None: `argv` starts the server.
             lease: Seconds after which each side regards the other one as lost if it gives no sign
                 of life. The server then ends all programs. None: only the end of the pipe counts.
             connect_timeout: Seconds that the connection may take until the server answers, from
@@ -97,10 +104,22 @@ class Remote(NotPickled):
             SpawnError: The command could not be started; see run().
             TypeError, ValueError: An argument is invalid; the message names it.
         """
+        return cls._begin(argv, program, False, lease, connect_timeout)
+
+    @classmethod
+    def _begin(
+        cls,
+        argv: Args,
+        program: Arg | Sequence[Arg] | None,
+        joins: bool,
+        lease: float | None,
+        connect_timeout: float | None,
+    ) -> Self:
+        """Starts a transport. `joins`: it joins further arguments to a line, as ssh does."""
         self = object.__new__(cls)
         self._timeout, self._is_ready = connect_timeout, False
         self._deadline = deadline(connect_timeout, "connect_timeout")
-        self._core = _spawnfd.Remote(argv, lease)
+        self._core = _spawnfd.Remote(argv, lease, _programs(program), joins)
         return self
 
     @classmethod
@@ -130,17 +149,19 @@ class Remote(NotPickled):
         host: str,
         *,
         server: str = "spawnfd",
+        program: Arg | Sequence[Arg] | None = None,
         options: Sequence[str] = (),
         lease: float | None = _LEASE,
         connect_timeout: float | None = _CONNECT_TIMEOUT,
     ) -> Self:
         """Connects to a host by ssh, without a terminal and without questions (BatchMode).
 
-        The command `spawnfd` must be installed on the host.
+        The command `spawnfd` must be installed on the host, or `program` brings it there.
 
         Args:
             host: The host as ssh accepts it: a name, USER@NAME or a Host of ~/.ssh/config.
             server: The path of the command `spawnfd` on the host, or its name in PATH there.
+            program: As for command(). The server of the other machine is not used then.
             options: Further options of ssh, such as ["-p", "2222"].
             lease: As for command().
             connect_timeout: As for command().
@@ -151,9 +172,9 @@ class Remote(NotPickled):
         import shlex
 
         # ssh passes one text to the login shell of the host.
-        serve = f"exec {shlex.quote(server)} serve"
-        argv = ["ssh", "-T", "-o", "BatchMode=yes", *options, "--", _name(host, "host"), serve]
-        return cls.command(argv, lease=lease, connect_timeout=connect_timeout)
+        serve = [] if program is not None else [f"exec {shlex.quote(server)} serve"]
+        argv = ["ssh", "-T", "-o", "BatchMode=yes", *options, "--", _name(host, "host"), *serve]
+        return cls._begin(argv, program, True, lease, connect_timeout)
 
     @classmethod
     def docker(
@@ -161,18 +182,19 @@ class Remote(NotPickled):
         container: str,
         *,
         server: str = "spawnfd",
+        program: Arg | Sequence[Arg] | None = None,
         user: str | None = None,
         lease: float | None = _LEASE,
         connect_timeout: float | None = _CONNECT_TIMEOUT,
     ) -> Self:
         """Connects to a running container by `docker exec -i`.
 
-        The command `spawnfd` must be in the container: put it into the image, mount it, or copy it
-        by `docker cp`.
+        The command `spawnfd` must be in the container, or `program` brings it there.
 
         Args:
             container: The id or the name of the container.
             server: The path of the command `spawnfd` in the container, or its name in PATH there.
+            program: As for command(). The server of the other machine is not used then.
             user: The user who runs the programs, by name or number. None: that of the container.
             lease: As for command().
             connect_timeout: As for command().
@@ -181,8 +203,9 @@ class Remote(NotPickled):
             SpawnError, TypeError, ValueError: In the same cases as command().
         """
         chosen = [] if user is None else ["--user", user]
-        argv = ["docker", "exec", "-i", *chosen, _name(container, "container"), server, "serve"]
-        return cls.command(argv, lease=lease, connect_timeout=connect_timeout)
+        serve = [] if program is not None else [server, "serve"]
+        argv = ["docker", "exec", "-i", *chosen, _name(container, "container"), *serve]
+        return cls._begin(argv, program, False, lease, connect_timeout)
 
     @classmethod
     def kubectl(
@@ -192,19 +215,20 @@ class Remote(NotPickled):
         namespace: str | None = None,
         container: str | None = None,
         server: str = "spawnfd",
+        program: Arg | Sequence[Arg] | None = None,
         lease: float | None = _LEASE,
         connect_timeout: float | None = _CONNECT_TIMEOUT,
     ) -> Self:
         """Connects to a pod of Kubernetes by `kubectl exec -i`.
 
-        The command `spawnfd` must be in the container: put it into the image, or copy it by
-        `kubectl cp`.
+        The command `spawnfd` must be in the container, or `program` brings it there.
 
         Args:
             pod: The name of the pod, or TYPE/NAME as kubectl accepts it.
             namespace: The namespace. None: that of kubectl's context.
             container: The name of the container in the pod. None: the pod's default container.
             server: The path of the command `spawnfd` in the container, or its name in PATH there.
+            program: As for command(). The server of the other machine is not used then.
             lease: As for command().
             connect_timeout: As for command().
 
@@ -214,8 +238,8 @@ class Remote(NotPickled):
         argv = ["kubectl", "exec", "-i", _name(pod, "pod")]
         argv += [] if namespace is None else ["--namespace", namespace]
         argv += [] if container is None else ["--container", container]
-        argv += ["--", server, "serve"]
-        return cls.command(argv, lease=lease, connect_timeout=connect_timeout)
+        argv += ["--"] if program is not None else ["--", server, "serve"]
+        return cls._begin(argv, program, False, lease, connect_timeout)
 
     @property
     def where(self) -> str:
@@ -343,6 +367,93 @@ class Remote(NotPickled):
         """The blocking form of session()."""
         return SyncRemoteSession._of(self, program, args, options)
 
+    def put(
+        self,
+        source: str | os.PathLike[str],
+        target: str | os.PathLike[str],
+        *,
+        max_bytes: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Copies a file or a directory to the other machine: put() at once, put_async() when awaited.
+
+        A file replaces the one that is there, once it is complete. A directory is merged with the
+        one that is there. Symbolic links below it stay links; owners and set-user-ID bits are not
+        copied. The server's command unpacks the files; the other machine needs no tar.
+
+        Ctrl-C and the cancellation of the task end the transfer. No part of a file stays, but whole
+        files of a directory do.
+
+        Args:
+            source: The file or directory on this machine.
+            target: The path on the other machine, with the name of the copy.
+            max_bytes: The largest size of the transfer in bytes, with about 1 KiB for each file.
+            timeout: Seconds that the transfer may take.
+
+        Raises:
+            SpawnError: A file cannot be read or written (the message names it); EFBIG or EIO: the
+                transfer is larger than `max_bytes`; ETIMEDOUT; ENOTCONN: the connection is lost;
+                EOPNOTSUPP: the server has no command for files. In the cases of ready(), too.
+            TypeError, ValueError: An argument is invalid; the message names it.
+        """
+        self._transfer_sync(True, source, target, max_bytes, timeout)
+
+    async def put_async(
+        self,
+        source: str | os.PathLike[str],
+        target: str | os.PathLike[str],
+        *,
+        max_bytes: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """The awaitable form of put()."""
+        await self._transfer(True, source, target, max_bytes, timeout)
+
+    def get(
+        self,
+        source: str | os.PathLike[str],
+        target: str | os.PathLike[str],
+        *,
+        max_bytes: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Copies a file or a directory from the other machine: the same as put() the other way.
+
+        Nothing is written outside of `target`, whatever the other machine sends.
+        """
+        self._transfer_sync(False, source, target, max_bytes, timeout)
+
+    async def get_async(
+        self,
+        source: str | os.PathLike[str],
+        target: str | os.PathLike[str],
+        *,
+        max_bytes: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """The awaitable form of get()."""
+        await self._transfer(False, source, target, max_bytes, timeout)
+
+    def _transfer_sync(self, is_put: bool, *arguments: Any) -> None:
+        transfer = self.connect()._core.transfer(is_put, *arguments)
+        try:
+            wait_until_sync(transfer.result, transfer.done)
+        except BaseException:
+            transfer.cancel()
+            wait_until_sync(transfer.has_ended, transfer.done, END_TIMEOUT)
+            raise
+
+    async def _transfer(self, is_put: bool, *arguments: Any) -> None:
+        await self.ready()
+        transfer = self._core.transfer(is_put, *arguments)
+        try:
+            await wait_until(transfer.result, transfer.done)
+        except BaseException as error:
+            transfer.cancel()
+            if not isinstance(error, GeneratorExit):
+                await wait_shielded(transfer.has_ended, transfer.done, END_TIMEOUT)
+            raise
+
     def ping(self) -> float:
         """Returns the seconds until the server answers: ping() at once, ping_async() when awaited.
 
@@ -403,6 +514,13 @@ class Remote(NotPickled):
     start_sync.__doc__ = start.__doc__
     session_sync.__doc__ = session.__doc__
     ping_async.__doc__ = ping.__doc__
+
+
+def _programs(program: Arg | Sequence[Arg] | None) -> list[str] | None:
+    if program is None:
+        return None
+    one = isinstance(program, (str, bytes, os.PathLike))
+    return [os.fsdecode(path) for path in cast(Sequence[Arg], [program] if one else program)]
 
 
 def _name(value: str, argument: str) -> str:

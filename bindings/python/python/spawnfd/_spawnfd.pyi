@@ -11,6 +11,7 @@ from spawnfd._spawnfd_remote import (
     RemoteSession,
     RemoteShellStart,
     RemoteStart,
+    Transfer,
 )
 from spawnfd._types import Action, Arg, Args, Fd, Leftover, Omitted, OutputPiece, Spilled, Stop
 
@@ -39,6 +40,7 @@ __all__ = [
     "SnapshotCache",
     "Template",
     "TemplateCache",
+    "Transfer",
     "Wakeup",
     "Warm",
     "Watcher",
@@ -56,6 +58,7 @@ __all__ = [
     "run",
     "serve",
     "snapshot",
+    "supervise",
 ]
 
 __version__: str
@@ -768,7 +771,7 @@ def restore_event(
     stream: int | None, bytes: bytes, before: bytes, decoded: int, lost: int, partial: bool
 ) -> Event: ...
 def restore_env(variables: list[tuple[bytes, bytes]]) -> Env: ...
-def serve() -> None: ...
+def serve(files: Sequence[str] = ...) -> None: ...
 def supervise(argv: Sequence[str]) -> int: ...
 def run(program: _Program, args: Args, options: _Options) -> Result: ...
 def pidfd_calls_are_killed() -> bool: ...

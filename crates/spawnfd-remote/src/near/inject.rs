@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::hash::Hasher;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use siphasher::sip::SipHasher13;
@@ -25,6 +26,36 @@ pub struct ServerProgram {
     /// The file on this side.
     pub path: PathBuf,
 }
+
+impl ServerProgram {
+    /// Describes a file by its ELF header.
+    ///
+    /// # Errors
+    /// The file cannot be read. ENOEXEC: it is no program for x86_64 or aarch64.
+    pub fn of(path: impl Into<PathBuf>) -> Result<ServerProgram> {
+        let path = path.into();
+        let mut header = [0; 20];
+        let read = fs::File::open(&path).and_then(|mut file| file.read_exact(&mut header));
+        if let Err(cause) = read
+            && cause.kind() != ErrorKind::UnexpectedEof
+        {
+            return Err(unreadable(&path, &cause));
+        }
+        let machine = match (&header[..6], u16::from_le_bytes([header[18], header[19]])) {
+            (b"\x7fELF\x02\x01", EM_X86_64) => "x86_64",
+            (b"\x7fELF\x02\x01", EM_AARCH64) => "aarch64",
+            _ => {
+                let message = format!("{} is no program for x86_64 or aarch64", path.display());
+                return Err(error(Stage::Capture, Errno::ENOEXEC, &format!("read({path:?})"), &message));
+            }
+        };
+        Ok(ServerProgram { machine: machine.to_owned(), path })
+    }
+}
+
+/// The numbers of processors in an ELF header.
+const EM_X86_64: u16 = 62;
+const EM_AARCH64: u16 = 183;
 
 /// The server programs that a connection can bring to the other side.
 #[derive(Debug)]

@@ -30,7 +30,7 @@ pub use inject::ServerProgram;
 pub use link::Asking;
 use link::Link;
 pub use session::{Opening, RemoteSession};
-pub use transfer::Transfer;
+pub use transfer::{Transfer, TransferStop};
 pub use waiting::Waiting;
 
 /// An input of at most this size comes with its call.

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use spawnfd::error::{Errno, Stage};
@@ -14,6 +15,7 @@ use spawnfd::{Command, Error, Job, Result, Run};
 
 use super::Remote;
 use crate::files;
+use crate::turns::lock;
 
 /// The size in bytes of the queue for what goes to the other side.
 const QUEUE: usize = 1 << 20;
@@ -26,6 +28,51 @@ pub struct Transfer {
     pub max_bytes: Option<u64>,
     /// The time that the transfer may take. `None`: no limit.
     pub timeout: Option<Duration>,
+    /// Ends the transfer from another thread.
+    pub stop: TransferStop,
+}
+
+/// Ends a transfer from another thread. The transfer then fails with ECANCELED, and leaves no part of a file.
+#[derive(Clone, Debug, Default)]
+pub struct TransferStop(Arc<Mutex<StopState>>);
+
+#[derive(Debug, Default)]
+struct StopState {
+    is_stopped: bool,
+    /// The job on the other side, as long as the transfer lasts.
+    job: Option<Arc<Job>>,
+}
+
+impl TransferStop {
+    /// Ends the transfer. One that begins later fails at once.
+    pub fn stop(&self) {
+        let mut state = lock(&self.0);
+        state.is_stopped = true;
+        let job = state.job.take();
+        drop(state);
+        if let Some(job) = job {
+            // The end of the input lets `unpack` remove what it has written. Only `pack` has no input.
+            if job.write(&[]).is_ok() { job.close_stdin() } else { job.stop(Duration::ZERO) }
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        lock(&self.0).is_stopped
+    }
+
+    fn set_job(&self, job: Option<Arc<Job>>) -> Result<()> {
+        let mut state = lock(&self.0);
+        if state.is_stopped && job.is_some() {
+            return Err(canceled());
+        }
+        let before = std::mem::replace(&mut state.job, job);
+        drop((state, before));
+        Ok(())
+    }
+}
+
+fn canceled() -> Error {
+    error(Stage::Capture, Errno::ECANCELED, "remote: files", "the transfer was stopped")
 }
 
 impl Remote {
@@ -39,7 +86,7 @@ impl Remote {
         let (from, to) = (from.as_ref(), to.as_ref());
         let max = options.max_bytes.unwrap_or(u64::MAX).to_string();
         let run = Run::new().writable(QUEUE).timeout(options.timeout);
-        let (job, _) = self.start_files(&["unpack".as_ref(), max.as_ref(), to.as_os_str()], &run)?;
+        let (job, _) = self.start_files(&["unpack".as_ref(), max.as_ref(), to.as_os_str()], &run, options)?;
         let packed = files::pack(from, io::BufWriter::with_capacity(64 << 10, Input(&job)));
         if let Err(error) = &packed
             && error.kind() != io::ErrorKind::BrokenPipe
@@ -49,7 +96,7 @@ impl Remote {
             return Err(local(from, "pack", error));
         }
         job.close_stdin();
-        self.check_files(&job, to)
+        check_files(&job, to, options)
     }
 
     /// Copies a file or a directory from the other side, as [`put`](Remote::put) does to it.
@@ -59,21 +106,21 @@ impl Remote {
     pub fn get(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, options: &Transfer) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let run = Run::new().timeout(options.timeout);
-        let (job, events) = self.start_files(&["pack".as_ref(), from.as_os_str()], &run)?;
+        let (job, events) = self.start_files(&["pack".as_ref(), from.as_os_str()], &run, options)?;
         let unpacked =
             files::unpack(Received { events, rest: Vec::new(), taken: 0 }, to, options.max_bytes.unwrap_or(u64::MAX));
         match unpacked {
-            Ok(()) => self.check_files(&job, from),
+            Ok(()) => check_files(&job, from, options),
             // The end of the stream is the effect of a failure on the other side.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                self.check_files(&job, from)?;
+                check_files(&job, from, options)?;
                 Err(local(to, "unpack", &error))
             }
             Err(error) => Err(local(to, "unpack", &error)),
         }
     }
 
-    fn start_files(&self, args: &[&OsStr], run: &Run) -> Result<(Job, Events)> {
+    fn start_files(&self, args: &[&OsStr], run: &Run, options: &Transfer) -> Result<(Arc<Job>, Events)> {
         self.0.answered().wait()?;
         let Some([program, first @ ..]) = self.hello().map(|hello| &hello.files[..]) else {
             let message = "this server cannot transfer files";
@@ -81,27 +128,34 @@ impl Remote {
         };
         let mut command = Command::new(OsStr::from_bytes(program));
         command.args(first.iter().map(|word| OsStr::from_bytes(word))).args(args);
-        let options = EventOptions::new().max_bytes(QUEUE).when_full(WhenFull::Wait);
-        self.start_events(&command, run, options)
+        let window = EventOptions::new().max_bytes(QUEUE).when_full(WhenFull::Wait);
+        let (job, events) = self.start_events(&command, run, window)?;
+        let job = Arc::new(job);
+        options.stop.set_job(Some(job.clone()))?;
+        Ok((job, events))
     }
+}
 
-    /// The failure of the other side, if there is one.
-    fn check_files(&self, job: &Job, path: &Path) -> Result<()> {
-        let output = job.wait()?;
-        if output.ok() {
-            return Ok(());
-        }
-        let words = output.stderr_text();
-        let said = words.trim().lines().last().unwrap_or_default();
-        let reason = if said.is_empty() { output.exit_message("the transfer", false) } else { said.to_owned() };
-        let errno = match output.stop {
-            spawnfd::job::Stop::Timeout => Errno::ETIMEDOUT,
-            spawnfd::job::Stop::Lost => Errno::ENOTCONN,
-            _ => Errno::EIO,
-        };
-        let call = format!("remote: files, {path:?}");
-        Err(error(Stage::Capture, errno, &call, &format!("{}: {reason}", path.display())))
+/// Waits for the end of the other side. Returns its failure, if there is one.
+fn check_files(job: &Job, path: &Path, options: &Transfer) -> Result<()> {
+    let output = job.wait()?;
+    options.stop.set_job(None)?;
+    if output.ok() {
+        return Ok(());
     }
+    if options.stop.is_stopped() {
+        return Err(canceled());
+    }
+    let words = output.stderr_text();
+    let said = words.trim().lines().last().unwrap_or_default();
+    let reason = if said.is_empty() { output.exit_message("the transfer", false) } else { said.to_owned() };
+    let errno = match output.stop {
+        spawnfd::job::Stop::Timeout => Errno::ETIMEDOUT,
+        spawnfd::job::Stop::Lost => Errno::ENOTCONN,
+        _ => Errno::EIO,
+    };
+    let call = format!("remote: files, {path:?}");
+    Err(error(Stage::Capture, errno, &call, &format!("{}: {reason}", path.display())))
 }
 
 fn local(path: &Path, what: &str, cause: &io::Error) -> Error {
