@@ -65,6 +65,16 @@ fi
 if [ "$(id -u)" = 0 ] && ! has_chromium; then
     install chromium-headless-shell || echo "setup: no Chromium: the test of the terminal in it is skipped" >&2
 fi
+# sshd without its service, which the package would start.
+if ! [ -x /usr/sbin/sshd ] && ! [ -x build/sshd/usr/sbin/sshd ]; then
+    mkdir -p build/sshd
+    if ! (
+        install libwrap0 && cd build/sshd && apt-get download -qq openssh-server &&
+            dpkg -x openssh-server_*.deb . && rm openssh-server_*.deb
+    ); then
+        echo "setup: no sshd: the tests over ssh are skipped" >&2
+    fi
+fi
 scripts/setup-rust.sh
 # setup-rust.sh may have put a link to cargo there.
 PATH=$(pwd)/build/rust:$PATH

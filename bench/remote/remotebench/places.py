@@ -78,7 +78,9 @@ def open_places(scratch: Path, server: Path) -> Iterator[Places]:
 
 
 def _which(program: str) -> str | None:
-    return shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
+    own = Path(__file__).resolve().parents[3] / "build" / "sshd" / "usr" / "sbin"
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin:{own}"
+    return shutil.which(program, path=path)
 
 
 def _wait(what: str, process: "subprocess.Popen[bytes]", is_up: Any) -> None:

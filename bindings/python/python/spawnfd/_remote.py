@@ -41,10 +41,11 @@ class Remote(NotPickled):
             result = await box.run_async(["pytest", "-q"], timeout=600)
             async with box.session("bash") as session: ...
 
-    The other machine needs the command `spawnfd` of this project; with `program`, the library copies
-    it there. The library starts a transport, such as `ssh host spawnfd serve`, and talks to this server through the
-    standard input and output of the transport. Nothing listens on a port. The server starts the
-    programs and supervises them, so timeouts, limits and process trees are kept on that machine.
+    The other machine needs the command `spawnfd` of this project; with `program`, the library
+    copies it there. The library starts a transport, such as `ssh host spawnfd serve`, and talks to
+    this server through the standard input and output of the transport. Nothing listens on a port.
+    The server starts the programs and supervises them, so timeouts, limits and process trees are
+    kept on that machine.
 
     command(), local(), ssh(), docker() and kubectl() create a connection. They start the transport
     and do not wait. The first call waits for the server, and so do ready(), connect() and the
@@ -375,7 +376,7 @@ class Remote(NotPickled):
         max_bytes: int | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Copies a file or a directory to the other machine: put() at once, put_async() when awaited.
+        """Copies a file or directory to the other machine: put() at once, put_async() when awaited.
 
         A file replaces the one that is there, once it is complete. A directory is merged with the
         one that is there. Symbolic links below it stay links; owners and set-user-ID bits are not
