@@ -2,6 +2,7 @@
 //! The Rust half of the Python class `Remote`: programs on another machine. No function in this file waits for the server.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,6 +99,13 @@ impl Remote {
         let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
         let error = py.detach(|| self.connection.core().give_up(timeout));
         self.connection.exception(py, &error)
+    }
+
+    /// The server's program on its machine. None: it is not the command `spawnfd`, or has not answered.
+    #[getter]
+    fn program(&self) -> Option<PathBuf> {
+        let hello = self.connection.core().hello()?;
+        hello.files.first().map(|program| PathBuf::from(OsStr::from_bytes(program)))
     }
 
     #[getter(r#where)]

@@ -7,6 +7,7 @@ import asyncio
 import errno
 import os
 import signal
+import sys
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -176,3 +177,23 @@ def test_wrong_arguments_are_named(box: sf.Remote, tmp_path: Path) -> None:
         box.get(tmp_path, tmp_path, timeout=-1)
     with pytest.raises((TypeError, OverflowError), match="max_bytes"):
         box.put(tmp_path, tmp_path, max_bytes=-1)
+
+
+def test_doctor_reports_the_other_machine(box: sf.Remote) -> None:
+    found = box.doctor()
+    assert found["machine"]["kernel"] == os.uname().release
+    assert {"name", "available", "if_missing"} <= set(found["features"][0])
+
+    async def main() -> None:
+        assert (await box.doctor_async())["library"] == found["library"]
+
+    asyncio.run(main())
+
+
+def test_doctor_needs_the_command(tmp_path: Path) -> None:
+    serve = "from spawnfd import _spawnfd; _spawnfd.serve()"
+    with sf.Remote.command([sys.executable, "-I", "-c", serve]) as box:
+        for call in (box.doctor, lambda: box.put(tmp_path, "/tmp/copy")):
+            with pytest.raises(sf.SpawnError) as caught:
+                call()
+            assert caught.value.errno == errno.EOPNOTSUPP

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from spawnfd import _signatures, _spawnfd
+from spawnfd._errors import make_error
 from spawnfd._job import Job, SyncJob
 from spawnfd._loop import (
     END_TIMEOUT,
@@ -455,6 +457,32 @@ class Remote(NotPickled):
                 await wait_shielded(transfer.has_ended, transfer.done, END_TIMEOUT)
             raise
 
+    def doctor(self) -> dict[str, Any]:
+        """Reports what the other machine offers: doctor() at once, doctor_async() when awaited.
+
+        Returns the findings of `spawnfd doctor --json` on that machine: the machine and its limits,
+        each kernel feature and what the library does without it, and the shims in PATH.
+
+        Raises:
+            SpawnError: EOPNOTSUPP: the server is not the command `spawnfd`. In the cases of run().
+            ExitError: The command failed.
+        """
+        self.connect()
+        return _findings(self.run(self._doctor()))
+
+    async def doctor_async(self) -> dict[str, Any]:
+        """The awaitable form of doctor()."""
+        await self.ready()
+        return _findings(await self.run_async(self._doctor()))
+
+    def _doctor(self) -> list[Arg]:
+        program = self._core.program
+        if program is None:
+            message = "the server is not the command spawnfd, so it has no findings"
+            call = "remote: doctor"
+            raise make_error(errno.EOPNOTSUPP, None, None, "capture", None, call, message)
+        return [program, "doctor", "--json"]
+
     def ping(self) -> float:
         """Returns the seconds until the server answers: ping() at once, ping_async() when awaited.
 
@@ -515,6 +543,15 @@ class Remote(NotPickled):
     start_sync.__doc__ = start.__doc__
     session_sync.__doc__ = session.__doc__
     ping_async.__doc__ = ping.__doc__
+    put_async.__doc__ = put.__doc__
+    get_async.__doc__ = get.__doc__
+    doctor_async.__doc__ = doctor.__doc__
+
+
+def _findings(result: Result) -> dict[str, Any]:
+    import json
+
+    return cast(dict[str, Any], json.loads(result.check().stdout))
 
 
 def _programs(program: Arg | Sequence[Arg] | None) -> list[str] | None:
