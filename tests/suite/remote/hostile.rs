@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Peers that break the protocol. The other side neither panics nor hangs, and says what was wrong.
 
+use std::fs;
 use std::time::Duration;
 
 use spawnfd::error::Errno;
@@ -13,6 +14,7 @@ use spawnfd_remote::frame::{Kind, MAX_PAYLOAD};
 use spawnfd_remote::message::{
     CallMessage, NearHello, OrderMessage, ProcessMessage, ResultMessage, StartedMessage, VERSION, What, pack, unpack,
 };
+use spawnfd_remote::near::RemoteOptions;
 use spawnfd_tests::{isolated, scratch};
 
 use crate::raw::{Client, any, far_hello, frame, memory, message, near_hello, output, playing, result, session};
@@ -371,6 +373,28 @@ fn a_transport_that_reads_no_more_is_a_lost_connection() {
         let error = why_lost(&remote);
         assert_eq!(error.errno(), Errno::ENOTCONN);
         assert!(error.message().contains("the other side reads no more"), "{error}");
+    });
+}
+
+#[test]
+fn a_server_that_lives_and_sends_no_result_loses_a_run_with_a_time_limit() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("hello"), far_hello()).expect("own directory");
+        fs::write(path("ping"), frame(Kind::Ping, 0, &[])).expect("own directory");
+        let mut transport = sh("cat $0/hello; while cat $0/ping; do sleep 0.1; done");
+        transport.arg(directory.path());
+        let mut options = RemoteOptions::default();
+        options.lease = Some(Duration::from_secs(2));
+        let remote = Remote::connect_with(&transport, &options).expect("a server");
+        let run = Run::new().timeout(Duration::from_millis(100)).grace(Duration::ZERO).drain(Duration::ZERO);
+        let output = remote.run(&Command::new("true"), &run).expect("a result");
+        assert_eq!((output.stop, output.status_lost), (Stop::Lost, true));
+        let error = remote.start_events(&Command::new("true"), &run, EventOptions::new()).expect_err("no start");
+        assert_eq!(error.errno(), Errno::ENOTCONN);
+        assert!(error.message().contains("no result long after the time limit"), "{error}");
+        assert!(remote.begin_ping().is_ok(), "the connection goes on");
     });
 }
 

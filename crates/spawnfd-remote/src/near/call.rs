@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
 
 use spawnfd::internal::RemoteRun;
 use spawnfd::job::Stream;
@@ -35,6 +36,8 @@ pub(super) struct NearCall {
     pub(super) started: OnceLock<StartedMessage>,
     is_over: AtomicBool,
     pub(super) form: Form,
+    /// The time by which a server that works has sent the result.
+    pub(super) due: Option<Instant>,
     /// The caller has ended the call.
     is_stopped: AtomicBool,
     has_result: AtomicBool,
@@ -53,13 +56,14 @@ pub(super) struct NearCall {
 }
 
 impl NearCall {
-    pub(super) fn new(run: RemoteRun, start: RemoteRun, form: Form, max_kept: usize) -> NearCall {
+    pub(super) fn new(run: RemoteRun, start: RemoteRun, form: Form, due: Option<Instant>, max_kept: usize) -> NearCall {
         NearCall {
             run,
             start,
             started: OnceLock::new(),
             is_over: AtomicBool::new(false),
             form,
+            due,
             is_stopped: AtomicBool::new(false),
             has_result: AtomicBool::new(false),
             kept: Mutex::default(),
@@ -175,6 +179,11 @@ impl NearCall {
     /// Whether the server has sent the result.
     pub(super) fn has_result(&self) -> bool {
         self.has_result.load(Ordering::SeqCst)
+    }
+
+    /// Whether the server has not kept the run's time limit.
+    pub(super) fn is_overdue(&self) -> bool {
+        !self.has_result() && self.due.is_some_and(|due| due < Instant::now())
     }
 
     /// The server has sent all output. Returns whether the call is over.

@@ -19,7 +19,7 @@ use super::waiting::Begun;
 use super::{RemoteOptions, max_kept};
 use crate::frame::{Decoder, Frame, Kind, MAX_PAYLOAD, Malformed, Marker};
 use crate::message::{
-    CallMessage, FarHello, NearHello, OrderMessage, ProcessMessage, ResultMessage, VERSION, pack, unpack,
+    CallMessage, FarHello, NearHello, OrderMessage, ProcessMessage, ResultMessage, VERSION, What, pack, unpack,
 };
 use crate::outbox::Outbox;
 use crate::turns::Turns;
@@ -29,6 +29,9 @@ const QUEUE: usize = 256 << 10;
 
 /// How long the transport may take to end.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// The pause between two searches for calls that are overdue.
+const CHECK_PAUSE: Duration = Duration::from_millis(500);
 
 /// While more bytes than this wait for the server, this side answers no ping. Any frame is a sign of life.
 const MAX_WAITING: usize = 1 << 20;
@@ -44,6 +47,7 @@ pub(super) struct Link {
     hello: OnceLock<FarHello>,
     /// Has its result once the server has answered, or cannot answer any more.
     answered: Job,
+    lease: Option<Duration>,
     this: Weak<Link>,
 }
 
@@ -105,6 +109,8 @@ struct Reader {
     marker: Marker,
     injection: Option<Injection>,
     decoder: Decoder,
+    /// When this side has last looked for calls that are overdue.
+    checked: Instant,
 }
 
 impl fmt::Debug for Link {
@@ -141,7 +147,8 @@ impl Link {
         let link = Arc::new_cyclic(|this: &Weak<Link>| {
             let (answered, waiting, _) = remote_job(this.clone(), 0, &Run::new(), Vec::new(), None);
             let state = LinkState { answered: Some(waiting), is_held: injection.is_some(), ..LinkState::default() };
-            let reader = Reader { events, marker: Marker::default(), injection, decoder: Decoder::default() };
+            let (marker, decoder) = Default::default();
+            let reader = Reader { events, marker, injection, decoder, checked: Instant::now() };
             Link {
                 transport,
                 name,
@@ -149,6 +156,7 @@ impl Link {
                 reader: Turns::new(Some(reader)),
                 hello: OnceLock::new(),
                 answered: answered.started(0, Tier::default()),
+                lease: options.lease,
                 this: this.clone(),
             }
         });
@@ -271,7 +279,7 @@ impl Link {
     }
 
     fn handle_events(&self, reader: &mut Reader) -> std::result::Result<(), Malformed> {
-        let Reader { events, marker, injection, decoder } = reader;
+        let Reader { events, marker, injection, decoder, checked } = reader;
         while let Some(event) = events.try_next() {
             match event {
                 Event::Chunk { stream: Stream::Stdout, bytes, .. } => {
@@ -291,6 +299,11 @@ impl Link {
                     }
                     while let Some(frame) = decoder.next_frame()? {
                         self.handle(frame)?;
+                    }
+                    // A server that sends nothing for the time of the lease is lost anyway.
+                    if checked.elapsed() > CHECK_PAUSE {
+                        *checked = Instant::now();
+                        self.lose_overdue();
                     }
                 }
                 Event::End => break,
@@ -532,6 +545,29 @@ impl Link {
         }
     }
 
+    /// Ends the calls whose result a server that works would have sent by now.
+    fn lose_overdue(&self) {
+        let overdue: Vec<_> = {
+            let mut state = self.state.lock();
+            state.calls.extract_if(|_, call| call.is_overdue()).collect()
+        };
+        for (number, call) in overdue {
+            self.send_order(number, &OrderMessage::Stop(Some(0.0)));
+            let message = "the server has sent no result long after the time limit of the run";
+            call.fail(|| Ok(lost_output()), &lost_error(message));
+        }
+    }
+
+    /// The time by which a server that works has sent the result of a call that begins now.
+    fn due(&self, what: What, run: &Run) -> Option<Instant> {
+        // A command may wait for others first.
+        let is_bounded = matches!(what, What::Run | What::Start);
+        let timeout = run.get("timeout").as_duration().filter(|_| is_bounded)?;
+        let more = ["grace", "drain"].map(|name| run.get(name).as_duration().unwrap_or_default());
+        let bound = more.into_iter().try_fold(timeout.checked_add(self.lease?)?, Duration::checked_add)?;
+        Instant::now().checked_add(bound)
+    }
+
     /// Begins a call. The caller has the permits of its limiter.
     pub(super) fn begin(
         &self,
@@ -556,7 +592,7 @@ impl Link {
         let number = state.next();
         let (job, remote, events) = remote_job(self.this.clone(), number.into(), own, permits, options);
         let (start, waiting, _) = remote_job(self.this.clone(), 0, &Run::new(), Vec::new(), None);
-        let call = Arc::new(NearCall::new(remote, waiting, form, max_kept(run)));
+        let call = Arc::new(NearCall::new(remote, waiting, form, self.due(message.what, run), max_kept(run)));
         state.calls.insert(number, call.clone());
         state.outgoing.push(Kind::Call, number, &[&payload]);
         self.write(&mut state);
