@@ -15,6 +15,8 @@ mod job;
 mod limiter;
 mod program;
 mod queue;
+mod remote;
+mod remote_session;
 mod request;
 mod result;
 mod run;
