@@ -69,16 +69,17 @@ export class RunResult<S extends Stop = Stop> {
   /** The number of the signal that ended the program; null if it exited, or its status is lost. */
   readonly signal: number | null;
 
-  /** Where a `Remote` has run the program: the host name and the transport. Null for a program of this machine. */
-  readonly where: string | null;
-
   /** @internal */
   constructor(native: NativeResult) {
     this.#native = native;
     this.stop = native.stop as S;
     this.code = native.code;
     this.signal = native.signal;
-    this.where = native.where;
+  }
+
+  /** Where a `Remote` has run the program: the host name and the transport. Null for a program of this machine. */
+  get where(): string | null {
+    return this.#native.where;
   }
 
   get #all(): Details {
