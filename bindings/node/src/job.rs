@@ -10,9 +10,9 @@ use spawnfd::Job;
 use spawnfd::job::{Event, Events, LineEnd, TerminalSize, WhenFull};
 use spawnfd::options::Call;
 
+use crate::connection::Connection;
 use crate::errors::{Failure, Origins, refused};
 use crate::queue::{Outcome, Queue, Shared, lock};
-use crate::remote::Connection;
 use crate::request::{Request, Started};
 use crate::result::NativeResult;
 use crate::values::{data, duration, is_absent};

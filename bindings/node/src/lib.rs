@@ -9,6 +9,7 @@
 mod actions;
 mod child;
 mod child_sync;
+mod connection;
 mod env;
 mod errors;
 mod job;

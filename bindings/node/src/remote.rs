@@ -1,113 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs on another machine.
 
-use std::future::Future;
 use std::path::Path;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures::future::{Either, select};
-use napi::bindgen_prelude::{Either as Answer, Null, Object, Result, Unknown};
+use napi::bindgen_prelude::*;
 use napi_derive::napi;
-use spawnfd::internal::{acquire_async, stopped_before_start};
-use spawnfd::job::Events;
-use spawnfd::limits::Permit;
+use spawnfd::Run;
 use spawnfd::options::Call;
-use spawnfd::{Job, Run};
 use spawnfd_remote::Remote;
-use spawnfd_remote::near::{RemoteOptions, Waiting};
+use spawnfd_remote::near::RemoteOptions;
 
+use crate::connection::Connection;
 use crate::errors::{Failure, answer, wrong};
 use crate::job::NativeJob;
-use crate::queue::{Outcome, Queue, Stop};
+use crate::queue::{Outcome, Queue};
 use crate::remote_session::NativeRemoteSession;
 use crate::request::Request;
 use crate::result::NativeResult;
 use crate::values::{duration, is_absent};
-
-/// A connection to another machine. Its jobs and sessions keep it. Its drop ends the transport, and with it all programs.
-pub struct Connection {
-    pub remote: Remote,
-    /// The name of the transport's program.
-    transport: String,
-    began: Instant,
-    /// How long the connection may take until the server answers.
-    timeout: Option<Duration>,
-}
-
-impl Connection {
-    /// Names the place where programs run: the host, once the server has told its name, and the transport.
-    pub fn place(&self) -> String {
-        match self.remote.hello() {
-            Some(hello) => format!("{} ({})", hello.host, self.transport),
-            None => self.transport.clone(),
-        }
-    }
-
-    /// Waits for the server, and for the permit that a run's limiter gives, at most until `stop`.
-    pub async fn ready(&self, run: &Run, stop: &mut Stop) -> spawnfd::Result<Vec<Permit>> {
-        let ready = async {
-            self.remote.answered().wait_async().await?;
-            Ok(acquire_async(run).await)
-        };
-        unless(stop, ready).await?
-    }
-
-    /// Waits for the server, and blocks the thread.
-    fn wait_for_answer(&self) -> spawnfd::Result<()> {
-        let answered = self.remote.answered();
-        match self.timeout {
-            None => answered.wait().map(drop),
-            Some(timeout) => match answered.wait_timeout(timeout.saturating_sub(self.began.elapsed()))? {
-                Some(_) => Ok(()),
-                None => Err(self.remote.give_up(timeout)),
-            },
-        }
-    }
-
-    /// Runs a program to its end. `stop` ends it before.
-    async fn run(&self, request: &Request, mut stop: Stop) -> spawnfd::Result<NativeResult> {
-        let (command, options) = request.parts();
-        let permits = self.ready(&options.run, &mut stop).await?;
-        let job = self.remote.begin_run(command, &options.run, permits)?;
-        let output = match select(pin!(job.wait_async()), stop).await {
-            Either::Left((output, _)) => output,
-            Either::Right(((), output)) => {
-                job.stop(request.grace());
-                output.await
-            }
-        };
-        job.detach();
-        output.map(|output| NativeResult::at(output, Some(self.place())))
-    }
-
-    fn run_sync(&self, request: &Request) -> spawnfd::Result<NativeResult> {
-        let (command, options) = request.parts();
-        self.wait_for_answer()?;
-        self.remote.run(command, &options.run).map(|output| NativeResult::at(output, Some(self.place())))
-    }
-
-    /// Starts a program as a job, unless `stop` comes before.
-    async fn start(&self, request: &Request, mut stop: Stop) -> spawnfd::Result<(Job, Events)> {
-        let (command, options) = request.parts();
-        let permits = self.ready(&options.run, &mut stop).await?;
-        started(self.remote.begin_start(command, &options.run, permits, request.events())?, &mut stop).await
-    }
-}
-
-/// Waits for a future, at most until `stop`.
-pub async fn unless<T>(stop: &mut Stop, future: impl Future<Output = T>) -> spawnfd::Result<T> {
-    match select(pin!(future), stop).await {
-        Either::Left((value, _)) => Ok(value),
-        Either::Right(_) => Err(stopped_before_start()),
-    }
-}
-
-/// Waits until a program has started. Before that, `stop` ends the program.
-pub async fn started(waiting: Waiting, stop: &mut Stop) -> spawnfd::Result<(Job, Events)> {
-    unless(stop, waiting.wait_async()).await?
-}
 
 #[napi]
 pub struct NativeRemote(Arc<Connection>);
@@ -119,7 +31,7 @@ pub fn remote(
     options: Object<'_>,
     lease: Unknown<'_>,
     connect_timeout: Unknown<'_>,
-) -> Result<Answer<NativeRemote, Failure>> {
+) -> Result<Either<NativeRemote, Failure>> {
     let request = Request::new(&argv, &options, Call::Start)?;
     let mut settings = RemoteOptions::default();
     settings.lease = optional_duration(&lease, "lease")?;
@@ -131,7 +43,7 @@ pub fn remote(
     let transport = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
     answer(
         Remote::begin(command, &settings)
-            .map(|remote| NativeRemote(Arc::new(Connection { remote, transport, began: Instant::now(), timeout }))),
+            .map(|remote| NativeRemote(Arc::new(Connection::new(remote, transport, timeout)))),
     )
 }
 
@@ -149,9 +61,8 @@ impl NativeRemote {
     /// Ends the connection if the server has not answered, because the time for that is over.
     #[napi]
     pub fn give_up(&self) {
-        let Connection { remote, timeout, .. } = &*self.0;
-        if let (Some(timeout), Ok(None)) = (timeout, remote.answered().try_wait()) {
-            remote.give_up(*timeout);
+        if matches!(self.0.remote.answered().try_wait(), Ok(None)) {
+            self.0.give_up();
         }
     }
 
@@ -185,7 +96,7 @@ impl NativeRemote {
 
     /// Runs a program to its end. The calling thread waits for it.
     #[napi]
-    pub fn run_sync(&self, argv: Unknown<'_>, options: Object<'_>) -> Result<Answer<NativeResult, Failure>> {
+    pub fn run_sync(&self, argv: Unknown<'_>, options: Object<'_>) -> Result<Either<NativeResult, Failure>> {
         let request = Request::remote(&argv, &options, Call::Run)?;
         answer(self.0.run_sync(&request).map_err(|error| request.failure(error)))
     }

@@ -10,10 +10,10 @@ use spawnfd::internal::{acquire_async, stopped_before_start};
 use spawnfd::job::TerminalSize;
 use spawnfd_remote::near::RemoteSession;
 
+use crate::connection::{Connection, started, unless};
 use crate::errors::{Failure, Origins};
 use crate::job::NativeJob;
 use crate::queue::{Outcome, Queue, lock};
-use crate::remote::{Connection, started, unless};
 use crate::request::{NativeCommandText, Request};
 use crate::session::NativeProcess;
 use crate::values::duration;
