@@ -293,6 +293,9 @@ struct spawnfd_command;
 // A program that the library has started and watches.
 struct spawnfd_job;
 
+// A connection to another machine, or to a container, where programs run.
+struct spawnfd_remote;
+
 // The result of a run, which never changes.
 struct spawnfd_result;
 
@@ -831,6 +834,75 @@ int spawnfd_job_signal(const struct spawnfd_job *job, int signal, int tree, stru
 // # Safety
 // `job` is NULL or valid. `error` is NULL or valid.
 int spawnfd_job_resize(const struct spawnfd_job *job, uint16_t columns, uint16_t rows, struct spawnfd_error *error);
+
+// Connects to another machine through a transport, and waits until the server answers. The caller frees the connection.
+//
+// The transport is a command whose standard input and output lead to `spawnfd serve` on the other machine, such as
+// `ssh host spawnfd serve`. It can have a directory, an environment, actions and a sandbox, but no options of a run. It
+// can be freed after the call.
+//
+// `lease_ms` is the time after which each side regards the other one as lost if it gives no sign of life; 0 stands for
+// 30 seconds, and a negative number for no such time. The call waits at most `timeout_ms` for the server, and without end
+// if that is negative. If it is 0, the call does not wait, and the first run or start does.
+//
+// # Errors
+// Returns NULL and sets errno. EINVAL: an option of a run. ENOTCONN: the transport has ended; the message has its last
+// words. EPROTO: the other side is no server of this version. ETIMEDOUT. Otherwise the errors of `spawnfd_run`.
+//
+// # Safety
+// `transport` is NULL or a command that no thread changes. `error` is NULL or valid.
+struct spawnfd_remote *spawnfd_remote_connect(const struct spawnfd_command *transport,
+                                              int lease_ms,
+                                              int timeout_ms,
+                                              struct spawnfd_error *error);
+
+// Ends the connection and all its programs, and frees it. NULL has no effect.
+//
+// The result of a job that still runs says `lost`; the caller frees the jobs as others. In a forked process, the call has
+// no effect.
+//
+// # Safety
+// `remote` is NULL or a connection that no thread uses.
+void spawnfd_remote_free(struct spawnfd_remote *remote);
+
+// Runs the program on the other machine to its end, and returns its result, which the caller frees.
+//
+// Paths, PATH and users are those of the other machine. The environment begins as a copy of the server's. If the
+// connection is lost, the result's `stop` is `lost`: the program has ended, or ends soon, and its status is not known.
+//
+// # Errors
+// Returns NULL and sets errno. EINVAL: an argument has a meaning in this process alone, such as a descriptor, a sandbox or
+// parked processes; the message names it. ENOTCONN: the connection is lost. Otherwise the errors of `spawnfd_run`.
+//
+// # Safety
+// `remote` is NULL or valid. `command` is NULL or a command that no thread changes. `error` is NULL or valid.
+struct spawnfd_result *spawnfd_remote_run(const struct spawnfd_remote *remote,
+                                          const struct spawnfd_command *command,
+                                          struct spawnfd_error *error);
+
+// Starts the program on the other machine, and returns its job, which is used and freed as one of `spawnfd_start`.
+//
+// The process id of the job is a number of the other machine. The job can outlive the connection, which its program does
+// not.
+//
+// # Errors
+// Returns NULL and sets errno. The errors are those of `spawnfd_remote_run` and `spawnfd_start`. ENOTCONN: the connection
+// is lost; if that was during this call, the program may have started.
+//
+// # Safety
+// `remote` is NULL or valid. `command` is NULL or a command that no thread changes. `error` is NULL or valid.
+struct spawnfd_job *spawnfd_remote_start(const struct spawnfd_remote *remote,
+                                         const struct spawnfd_command *command,
+                                         struct spawnfd_error *error);
+
+// Waits until the server answers, and stores the seconds until then unless `seconds` is NULL.
+//
+// # Errors
+// Returns -1 and sets errno. ENOTCONN: the connection is lost.
+//
+// # Safety
+// `remote` is NULL or valid. `seconds` is NULL or valid for a write. `error` is NULL or valid.
+int spawnfd_remote_ping(const struct spawnfd_remote *remote, double *seconds, struct spawnfd_error *error);
 
 // Frees a result and its texts. NULL has no effect.
 //

@@ -72,7 +72,8 @@ const removals = new WeakMap<Set<() => void>, () => void>();
 
 /** @internal */
 export function isExit(outcome: Outcome): outcome is NativeExit {
-  return outcome !== null && 'code' in outcome && !isFailure(outcome) && !('stdout' in outcome);
+  const isObject = typeof outcome === 'object' && outcome !== null;
+  return isObject && 'code' in outcome && !isFailure(outcome) && !('stdout' in outcome);
 }
 
 /**
@@ -112,7 +113,7 @@ export function begin(
 export function result(call: (key: number) => NativeFailure | null, options: Abortable): Promise<Result> {
   return new Promise((resolve, reject) => {
     begin(call, options, (outcome, aborted) => {
-      if (outcome === null || isFailure(outcome) || !('stdout' in outcome)) {
+      if (typeof outcome !== 'object' || outcome === null || isFailure(outcome) || !('stdout' in outcome)) {
         const isAborted = aborted && isFailure(outcome) && outcome.code === 'ECANCELED';
         reject(isAborted ? new AbortError(aborted.reason) : failed(outcome as NativeFailure));
         return;
@@ -128,6 +129,17 @@ export function result(call: (key: number) => NativeFailure | null, options: Abo
 }
 
 /**
+ * Begins a native call with another outcome.
+ *
+ * @internal
+ */
+export function answer<T extends Outcome>(call: (key: number) => NativeFailure | null): Promise<T> {
+  return new Promise((resolve, reject) => {
+    begin(call, {}, (outcome) => (isFailure(outcome) ? reject(failed(outcome)) : resolve(outcome as T)));
+  });
+}
+
+/**
  * Begins a native call whose outcome is a job. Throws a TypeError and Unsupported at once.
  *
  * @internal
@@ -138,7 +150,7 @@ export function launch(call: (key: number) => NativeFailure | null, options: Abo
   const launched = new Promise<NativeJob>((resolve, reject) => ([settle, fail] = [resolve, reject]));
   try {
     begin(call, options, (outcome, aborted) => {
-      if (outcome !== null && 'takeEvents' in outcome) {
+      if (typeof outcome === 'object' && outcome !== null && 'takeEvents' in outcome) {
         settle(outcome);
       } else {
         fail(aborted ? new AbortError(aborted.reason) : failed(outcome as NativeFailure));

@@ -21,9 +21,9 @@ export class Env {
     return new Env(checked(make));
   }
 
-  /** The environment of this process as it is now. */
+  /** The environment of this process as it is now. For a program on another machine: that of the server there. */
   static inherit(): Env {
-    return Env.#of(() => new native.NativeEnv(seesEnvironment ? null : { ...process.env }));
+    return Env.#of(() => new native.NativeEnv(seesEnvironment ? null : { ...process.env }, true));
   }
   /** No variables. */
   static empty(): Env {

@@ -88,8 +88,8 @@ export function failed(failure: NativeFailure): SpawnError | TypeError {
 }
 
 /** @internal */
-export function isFailure(outcome: object | null): outcome is NativeFailure {
-  return outcome !== null && 'stage' in outcome;
+export function isFailure(outcome: unknown): outcome is NativeFailure {
+  return typeof outcome === 'object' && outcome !== null && 'stage' in outcome;
 }
 
 /**

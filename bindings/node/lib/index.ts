@@ -23,6 +23,7 @@ export type {
   StartOptions,
   Stop,
 } from './options';
+export { Remote, type RemoteOptions, type RemoteSession } from './remote';
 export { RunResult, type Leftover, type Omitted, type Piece, type Result } from './result';
 export { run, runSync, sh } from './run';
 export { Sandbox } from './sandbox';

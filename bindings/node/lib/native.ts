@@ -18,6 +18,7 @@ export interface NativeResult {
   readonly code: number | null;
   readonly signal: number | null;
   readonly stop: string;
+  readonly where: string | null;
   readonly stdout: Buffer;
   readonly stderr: Buffer;
   /** Creates the pieces at each access. Null without the option `combined`. */
@@ -148,6 +149,11 @@ export interface NativeCommandText {
   readonly isCommandText?: never;
 }
 
+export interface NativeProcess {
+  pid: number;
+  name: string;
+}
+
 export interface NativeSession {
   readonly needsShell: boolean;
   readonly grace: number;
@@ -157,9 +163,26 @@ export interface NativeSession {
   runBeside(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
   interrupt(): void;
   resize(rows: number, columns: number): void;
-  processes(): { pid: number; name: string }[];
+  processes(): NativeProcess[];
   close(queue: NativeQueue, key: number): void;
   stop(grace: number): void;
+}
+
+/** A session on another machine. The server knows its processes, and no program runs beside its shell. */
+export interface NativeRemoteSession extends Omit<NativeSession, 'processes' | 'runBeside'> {
+  processes(queue: NativeQueue, key: number): NativeFailure | null;
+}
+
+export interface NativeRemote {
+  readonly where: string;
+  giveUp(): void;
+  ready(queue: NativeQueue, key: number): NativeFailure | null;
+  ping(queue: NativeQueue, key: number): NativeFailure | null;
+  run(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
+  runSync(argv: NativeArgv, options: Given): NativeResult | NativeFailure;
+  start(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
+  session(argv: NativeArgv, options: Given): NativeRemoteSession;
+  close(queue: NativeQueue, key: number): void;
 }
 
 /** The native object of a public one. */
@@ -172,18 +195,19 @@ export const enum Awaited {
   Writable,
 }
 
-export type Outcome = NativeResult | NativeJob | NativeExit | NativeFailure | null;
+export type Outcome = NativeResult | NativeJob | NativeExit | NativeFailure | NativeProcess[] | number | null;
 /** The first item may be a template. */
 export type NativeArgv = readonly (string | Uint8Array | NativeTemplate)[];
 export type Given = Record<string, unknown>;
 
 export interface Native {
   Queue: new (notify: () => void) => NativeQueue;
-  NativeEnv: new (variables: object | null) => NativeEnv;
+  NativeEnv: new (variables: object | null, isInherited?: boolean) => NativeEnv;
   NativeLimiter: new (limit: number) => NativeLimiter;
   NativeCommandText: new (text: string | Uint8Array, options: Given) => NativeCommandText;
   sandbox(argv: readonly (string | Uint8Array)[], fds: object): NativeSandbox | NativeFailure;
   session(argv: NativeArgv, options: Given): NativeSession | NativeFailure;
+  remote(argv: NativeArgv, options: Given, lease: unknown, connectTimeout: unknown): NativeRemote | NativeFailure;
   template(program: string | Uint8Array, path: unknown): NativeTemplate | NativeFailure;
   warm(options: Given): NativeWarm | NativeFailure;
   turnOffWarm(): void;

@@ -77,6 +77,11 @@ export class RunResult<S extends Stop = Stop> {
     this.signal = native.signal;
   }
 
+  /** Where a `Remote` has run the program: the host name and the transport. Null for a program of this machine. */
+  get where(): string | null {
+    return this.#native.where;
+  }
+
   get #all(): Details {
     return (this.#details ??= JSON.parse(this.#native.details()) as Details);
   }

@@ -33,6 +33,11 @@ export interface SessionProcess {
   name: string;
 }
 
+/** Creates the native half of a session. */
+type Prepare = (argv: Argv, options: SessionOptions) => NativeSession | NativeFailure;
+
+const prepareHere: Prepare = (argv, options) => native.session(argv, nativeOptions(options));
+
 /** The options that a program beside the shell does not have. */
 const OF_SHELL = ['cwd', 'env', 'actions', 'arg0', 'sandbox', 'warm'] as const;
 
@@ -44,8 +49,10 @@ const OF_SHELL = ['cwd', 'env', 'actions', 'arg0', 'sandbox', 'warm'] as const;
  *
  * `await using session = await Session.open('bash', { cwd })` closes the session when the block is left. The session does
  * not keep the event loop alive; its shell ends with this process.
+ *
+ * `Processes` is what `processes()` returns: a promise for a session of a `Remote`.
  */
-export class Session {
+export class Session<Processes = SessionProcess[]> {
   readonly #native: NativeSession;
   readonly #queues: boolean;
   readonly #hasTerminal: boolean;
@@ -63,12 +70,15 @@ export class Session {
    * @param shell - The shell, or an array of the shell and its arguments. Without arguments, bash reads no startup files.
    * @throws {TypeError} An argument is not valid.
    */
-  constructor(shell: string | Argv = 'bash', options: SessionOptions = {}) {
+  constructor(shell?: string | Argv, options?: SessionOptions);
+  /** @internal */
+  constructor(shell: string | Argv, options: SessionOptions, prepare: Prepare);
+  constructor(shell: string | Argv = 'bash', options: SessionOptions = {}, prepare = prepareHere) {
     checkPermission();
     const argv = typeof shell === 'string' ? [shell] : checkedArgv(shell);
     this.#queues = options.queue === true;
     this.#hasTerminal = options.terminal != null;
-    this.#native = succeeded(() => native.session(argv, nativeOptions(options)));
+    this.#native = succeeded(() => prepare(argv, options));
   }
 
   /**
@@ -223,8 +233,8 @@ export class Session {
   }
 
   /** The processes of the session except its shell: those of the running command, and background jobs. */
-  processes(): SessionProcess[] {
-    return this.#native.processes();
+  processes(): Processes {
+    return this.#native.processes() as Processes;
   }
 
   /** The shell's process id; null before its start and after its end. */

@@ -10,6 +10,7 @@ use spawnfd::Job;
 use spawnfd::job::{Event, Events, LineEnd, TerminalSize, WhenFull};
 use spawnfd::options::Call;
 
+use crate::connection::Connection;
 use crate::errors::{Failure, Origins, refused};
 use crate::queue::{Outcome, Queue, Shared, lock};
 use crate::request::{Request, Started};
@@ -24,6 +25,8 @@ pub struct NativeJob {
     grace: Duration,
     origins: Origins,
     events: Mutex<Events>,
+    /// The connection to the machine where the program runs, if that is another one.
+    connection: Option<Arc<Connection>>,
     /// The states that callers can wait for: the result, events, space for input.
     waits: [Arc<Wait>; 3],
 }
@@ -97,7 +100,12 @@ impl NativeJob {
         job.when_done(waits[Awaited::Result as usize].firing());
         events.on_event(waits[Awaited::Event as usize].firing());
         job.on_writable(waits[Awaited::Writable as usize].firing());
-        NativeJob { job, grace, origins, events: Mutex::new(events), waits }
+        NativeJob { job, grace, origins, events: Mutex::new(events), connection: None, waits }
+    }
+
+    /// A job on another machine.
+    pub fn remote(started: Started, connection: Arc<Connection>) -> NativeJob {
+        NativeJob { connection: Some(connection), ..NativeJob::of(started) }
     }
 }
 
@@ -119,7 +127,9 @@ impl NativeJob {
     pub fn result(&self) -> Either3<NativeResult, Failure, Null> {
         match self.job.try_wait() {
             Ok(None) => Either3::C(Null),
-            Ok(Some(output)) => Either3::A(NativeResult::new(output)),
+            Ok(Some(output)) => {
+                Either3::A(NativeResult::at(output, self.connection.as_ref().map(|connection| connection.place())))
+            }
             Err(error) => Either3::B(self.origins.failure(error)),
         }
     }

@@ -9,12 +9,15 @@
 mod actions;
 mod child;
 mod child_sync;
+mod connection;
 mod env;
 mod errors;
 mod job;
 mod limiter;
 mod program;
 mod queue;
+mod remote;
+mod remote_session;
 mod request;
 mod result;
 mod run;

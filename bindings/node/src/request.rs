@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use napi::bindgen_prelude::*;
 use napi_derive::napi;
-use spawnfd::internal::{CallOptions, set_stream, stream_number};
+use spawnfd::internal::{CallOptions, RemoteCall, set_stream, stream_number};
 use spawnfd::job::{EventOptions, Events, Spill, WhenFull};
 use spawnfd::options::{self, Call, Kind, OptionSpec};
 use spawnfd::session::CommandText;
@@ -61,14 +61,33 @@ fn command(argv: &Unknown<'_>) -> Result<Command<'static>> {
 
 impl Request {
     pub fn new(argv: &Unknown<'_>, given: &Object<'_>, call: Call) -> Result<Request> {
+        Request::of(argv, given, call, false)
+    }
+
+    /// The request for a program on another machine. Refuses arguments that have a meaning in this process alone.
+    pub fn remote(argv: &Unknown<'_>, given: &Object<'_>, call: Call) -> Result<Request> {
+        let request = Request::of(argv, given, call, true)?;
+        let Request { command, options, .. } = &request;
+        let checked = match call {
+            Call::Session => RemoteCall::of_session(command, &options.session),
+            _ => RemoteCall::new(command, &options.run, call),
+        };
+        checked.map_err(refused)?;
+        Ok(request)
+    }
+
+    fn of(argv: &Unknown<'_>, given: &Object<'_>, call: Call, is_remote: bool) -> Result<Request> {
         let mut command = command(argv)?;
-        command.signal_mask(SignalSet::EMPTY);
-        command.default_signals(IGNORED_BY_NODE);
+        // The signals of this process have no effect on another machine.
+        if !is_remote {
+            command.signal_mask(SignalSet::EMPTY);
+            command.default_signals(IGNORED_BY_NODE);
+        }
         let (mut env, mut descriptors, mut origins) = (None, Descriptors::new(), Origins::default());
         let (mut streams, mut inherited) = (Vec::new(), Vec::new());
         let mut options = call_options(given, call, |options, option, value| {
             match option.name {
-                "env" => env = Some(environment(value)?),
+                "env" => env = Some(environment(value, is_remote)?),
                 "actions" | "warm" | "sandbox" if is_absent(&value)? => {}
                 "actions" => actions::add(&mut command, &value, &mut descriptors, &mut origins)?,
                 "warm" => _ = command.warm(instance::<NativeWarm>(&value, "warm", "Warm")?.open()?),
@@ -80,6 +99,11 @@ impl Request {
                         }
                         _ => _ = command.sandbox(sandbox.native()),
                     }
+                }
+                // This side counts the shells of another machine.
+                "limiter" if is_remote && call == Call::Session && !is_absent(&value)? => {
+                    let limiter = instance::<NativeLimiter>(&value, "limiter", "Limiter")?;
+                    options.run = std::mem::take(&mut options.run).limiter(limiter.native());
                 }
                 name if matches!(option.kind, Kind::Stream(_)) && value.get_type()? == napi::ValueType::Number => {
                     streams.push((name, descriptors.copy(&value, name)?));
@@ -108,6 +132,32 @@ impl Request {
             set_stream(&mut command, name, Stdio::from(fd)).map_err(refused)?;
         }
         Ok(Request { command, options, origins, _descriptors: descriptors })
+    }
+
+    /// The command and its options, for a program on another machine.
+    pub fn parts(&self) -> (&Command<'static>, &CallOptions) {
+        (&self.command, &self.options)
+    }
+
+    /// The time between SIGTERM and SIGKILL.
+    pub fn grace(&self) -> Duration {
+        grace(&self.options)
+    }
+
+    /// A started job, with the options that it needs later.
+    pub fn into_started(self, (job, events): (Job, Events)) -> Started {
+        let grace = self.grace();
+        (job, events, self.origins, grace)
+    }
+
+    /// The options of the events of a job.
+    pub fn events(&self) -> EventOptions {
+        events(&self.options)
+    }
+
+    /// The failure for an error of the program's start.
+    pub fn failure(&self, error: spawnfd::Error) -> Failure {
+        self.origins.failure(error)
     }
 
     /// Runs the program to its end, in the calling thread.

@@ -101,7 +101,7 @@ impl NativeWarm {
                 "mode" => park.mode(mode(value)?),
                 "args" => park.args(strings(value, name)?),
                 "env" => {
-                    env = Some(environment(*value)?);
+                    env = Some(environment(*value, false)?);
                     park
                 }
                 "preimport" => park.preload(strings(value, name)?),

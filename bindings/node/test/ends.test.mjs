@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { isRunning, node, PACKAGE, pidIn, scratch, until } from './support.mjs';
+import { command, isRunning, node, PACKAGE, pidIn, scratch, until } from './support.mjs';
 
 /** Starts a tree whose grandchild writes its pid. */
 const BEGIN = `
@@ -13,6 +13,7 @@ const BEGIN = `
   const { existsSync, readFileSync } = require('node:fs');
   const file = process.argv.at(-1);
   const has = () => existsSync(file) && readFileSync(file, 'utf8').endsWith('\\n');
+  const remote = () => Remote.local({ server: ${JSON.stringify(command())} });
   const begun = async () => { while (!has()) await new Promise((r) => setTimeout(r, 5)); };
 `;
 const STARTS = {
@@ -28,6 +29,11 @@ const STARTS = {
       globalThis.session = session;
       await session.run('setsid sleep 1000 & echo $! >' + file);
     });`,
+  'remote run': 'globalThis.box = remote(); box.run(tree).catch(() => {});',
+  'remote start': 'globalThis.job = remote().start(tree);',
+  'remote session': `
+    globalThis.session = remote().session();
+    session.run('setsid sleep 1000 & echo $! >' + file);`,
 };
 const ENDS = {
   exit: 'process.exit(0)',
@@ -52,7 +58,7 @@ for (const [start, begin] of Object.entries(STARTS)) {
     const directory = scratch(t);
     const file = join(directory, 'pid');
     const code = join(directory, 'worker.js');
-    writeFileSync(code, `const { run, start, sh, Session } = require(${JSON.stringify(PACKAGE)}); ${BEGIN} ${begin}`);
+    writeFileSync(code, `const { run, start, sh, Remote, Session } = require(${JSON.stringify(PACKAGE)}); ${BEGIN} ${begin}`);
     let host;
     const script = `
       const { Worker } = require('node:worker_threads');

@@ -12,8 +12,8 @@ test('require() and import give the same functions', () => {
   const required = createRequire(import.meta.url)(PACKAGE);
   assert.equal(required.run, imported.run);
   assert.deepEqual(Object.keys(required).sort(), [
-    'AbortError', 'Action', 'Child', 'Env', 'ExitError', 'Job', 'Limiter', 'RunResult', 'Sandbox', 'Session', 'SpawnError',
-    'StaleTemplate', 'Template', 'Unsupported', 'Warm', 'actions', 'run', 'runSync', 'sh', 'spawn', 'start',
+    'AbortError', 'Action', 'Child', 'Env', 'ExitError', 'Job', 'Limiter', 'Remote', 'RunResult', 'Sandbox', 'Session',
+    'SpawnError', 'StaleTemplate', 'Template', 'Unsupported', 'Warm', 'actions', 'run', 'runSync', 'sh', 'spawn', 'start',
   ]);
 });
 

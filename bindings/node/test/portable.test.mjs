@@ -11,7 +11,7 @@ import { descriptors, isRunning, node, PACKAGE, pidIn, scratch, until } from './
 
 process.env.SPAWNFD_PORTABLE = '1';
 const {
-  actions, Env, ExitError, Limiter, run, runSync, Sandbox, Session, sh, start, Template, Unsupported, Warm,
+  actions, Env, ExitError, Limiter, Remote, run, runSync, Sandbox, Session, sh, start, Template, Unsupported, Warm,
 } = await import('../dist/index.js');
 
 const WAYS = { run, runSync: async (...given) => runSync(...given) };
@@ -112,6 +112,7 @@ test('classes that need Linux are named', async () => {
     [() => new Warm(), 'Warm'],
     [() => new Template('true'), 'Template'],
     [() => new Sandbox(['env']), 'Sandbox'],
+    [() => Remote.local(), 'Remote'],
     [() => start(['true'], { warm: {} }), 'the option warm'],
   ]) {
     assert.throws(make, { name: 'Unsupported', message: `${name} is not supported on linux` });

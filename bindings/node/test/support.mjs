@@ -2,7 +2,9 @@
 // Helpers of the tests.
 
 import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import {
+  existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -12,6 +14,17 @@ export const PACKAGE = join(ROOT, 'dist/index.js');
 
 /** The reason to skip a test that needs the native half, if portable.test.mjs runs it without that. */
 export const NEEDS_NATIVE = process.env.SPAWNFD_PORTABLE === '1' && 'needs the native half';
+
+/** The command `spawnfd` of this checkout: the newest build. Programs that tests install find it in PATH. */
+export function command() {
+  const target = process.env.CARGO_TARGET_DIR ?? join(ROOT, '../../target');
+  const built = ['release', 'debug'].map((profile) => join(target, profile, 'spawnfd')).filter((path) => existsSync(path));
+  if (built.length === 0) {
+    throw new Error(`there is no command spawnfd in ${target}: run cargo build -p spawnfd-cli`);
+  }
+  const time = (path) => statSync(path).mtimeMs;
+  return built.reduce((one, other) => (time(one) > time(other) ? one : other));
+}
 
 /** A directory that is removed at the end of the test. */
 export function scratch(t) {
@@ -58,7 +71,7 @@ export async function pidIn(path) {
 
 /** Runs a script in another Node with an input, and returns its status and output. `end` may end the process before. */
 export function node(script, { args = [], env = {}, flags = [], input, end } = {}) {
-  const prelude = `const { run, runSync, start, sh, Limiter, Session } = require(${JSON.stringify(PACKAGE)});`;
+  const prelude = `const { run, runSync, start, sh, Limiter, Remote, Session } = require(${JSON.stringify(PACKAGE)});`;
   const child = spawn(process.execPath, [...flags, '-e', `${prelude}\n${script}`, ...args], {
     env: { ...process.env, ...env },
     stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],

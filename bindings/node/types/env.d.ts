@@ -9,7 +9,7 @@ export declare class Env {
     /** For this package. */
     readonly [NATIVE]: NativeEnv;
     private constructor();
-    /** The environment of this process as it is now. */
+    /** The environment of this process as it is now. For a program on another machine: that of the server there. */
     static inherit(): Env;
     /** No variables. */
     static empty(): Env;

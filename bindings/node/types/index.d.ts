@@ -12,6 +12,7 @@ export { AbortError, ExitError, SpawnError, StaleTemplate, Unsupported } from '.
 export { Job, start, type Chunk, type Line, type OutputEvent, type TerminalSize } from './job';
 export { Limiter } from './limiter';
 export type { CommandOptions, Limits, RunOptions, SessionOptions, SpawnOptions, Spill, StartOptions, Stop, } from './options';
+export { Remote, type RemoteOptions, type RemoteSession } from './remote';
 export { RunResult, type Leftover, type Omitted, type Piece, type Result } from './result';
 export { run, runSync, sh } from './run';
 export { Sandbox } from './sandbox';

@@ -31,6 +31,8 @@ export declare class RunResult<S extends Stop = Stop> {
     readonly code: number | null;
     /** The number of the signal that ended the program; null if it exited, or its status is lost. */
     readonly signal: number | null;
+    /** Where a `Remote` has run the program: the host name and the transport. Null for a program of this machine. */
+    get where(): string | null;
     /** Whether the program ended by itself with exit code 0. */
     get ok(): boolean;
     /** Captured standard output: head, marker line if bytes are omitted, tail. */

@@ -17,8 +17,10 @@ declare const OF_SHELL: readonly ["cwd", "env", "actions", "arg0", "sandbox", "w
  *
  * `await using session = await Session.open('bash', { cwd })` closes the session when the block is left. The session does
  * not keep the event loop alive; its shell ends with this process.
+ *
+ * `Processes` is what `processes()` returns: a promise for a session of a `Remote`.
  */
-export declare class Session {
+export declare class Session<Processes = SessionProcess[]> {
     #private;
     /**
      * Prepares a session; its first command starts the shell.
@@ -71,7 +73,7 @@ export declare class Session {
     /** Changes the size of the session's terminal; its foreground process group gets SIGWINCH. */
     resize(size: TerminalSize): void;
     /** The processes of the session except its shell: those of the running command, and background jobs. */
-    processes(): SessionProcess[];
+    processes(): Processes;
     /** The shell's process id; null before its start and after its end. */
     get pid(): number | null;
     /** Whether the session was closed. */

@@ -4,38 +4,14 @@
  * program, also under valgrind and with the sanitizers of the compiler.
  */
 #define _GNU_SOURCE
-#include <errno.h>
+#include "run.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <spawnfd.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			fprintf(stderr, "line %d: %s: errno %d, %s\n", __LINE__, #condition,       \
-				errno, error.message);                                             \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
-#define FAILS(call, failure, code) CHECK((errno = 0, (call) == (failure) && errno == (code)))
-#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
-
-static struct spawnfd_error error = SPAWNFD_ERROR_INIT;
-
-static struct spawnfd_command *shell(const char *script)
-{
-	struct spawnfd_command *command = spawnfd_command_new(WORDS("sh", "-c", script), &error);
-
-	CHECK(command);
-	return command;
-}
 
 static struct spawnfd_result *run(struct spawnfd_command *command)
 {
@@ -44,11 +20,6 @@ static struct spawnfd_result *run(struct spawnfd_command *command)
 	CHECK(result);
 	spawnfd_command_free(command);
 	return result;
-}
-
-static void set(struct spawnfd_command *command, const char *name, const char *value)
-{
-	CHECK(spawnfd_command_set(command, name, value, &error) == 0);
 }
 
 static struct spawnfd_job *start(struct spawnfd_command *command)
@@ -60,39 +31,12 @@ static struct spawnfd_job *start(struct spawnfd_command *command)
 	return job;
 }
 
-static double number(const struct spawnfd_result *result, const char *name)
-{
-	double value = -1;
-
-	CHECK(spawnfd_result_number(result, name, &value, &error) == 0);
-	return value;
-}
-
-static int has(const struct spawnfd_result *result, const char *name, const char *expected)
-{
-	size_t length;
-	const char *found = spawnfd_result_text(result, name, &length, &error);
-
-	CHECK(found && found[length] == 0);
-	return strcmp(found, expected) == 0 && strlen(expected) == length;
-}
-
 static void await_result(struct spawnfd_job *job)
 {
 	struct spawnfd_result *result = spawnfd_job_wait(job, -1, &error);
 
 	CHECK(result);
 	spawnfd_result_free(result);
-}
-
-/* Waits for the result of a job, and frees both. */
-static void finish(struct spawnfd_job *job, const char *stop)
-{
-	struct spawnfd_result *result = spawnfd_job_wait(job, -1, &error);
-
-	CHECK(result && has(result, "stop", stop));
-	spawnfd_result_free(result);
-	spawnfd_job_free(job);
 }
 
 /* This test and the next one start no program: valgrind cannot run the library's clone(2). */
@@ -138,6 +82,11 @@ static void null_arguments_are_refused(void)
 	FAILS(spawnfd_result_number(NULL, "code", &value, NULL), -1, EINVAL);
 	FAILS(spawnfd_result_text(NULL, "stop", NULL, NULL), NULL, EINVAL);
 	FAILS(spawnfd_result_json(NULL, NULL), NULL, EINVAL);
+	FAILS(spawnfd_remote_connect(NULL, 0, 0, NULL), NULL, EINVAL);
+	FAILS(spawnfd_remote_run(NULL, command, NULL), NULL, EINVAL);
+	FAILS(spawnfd_remote_start(NULL, command, NULL), NULL, EINVAL);
+	FAILS(spawnfd_remote_ping(NULL, &value, NULL), -1, EINVAL);
+	spawnfd_remote_free(NULL);
 	FAILS(spawnfd_session_open(NULL, NULL), NULL, EINVAL);
 	FAILS(spawnfd_session_run(NULL, "true", NULL, NULL), NULL, EINVAL);
 	FAILS(spawnfd_session_start(NULL, "true", NULL, NULL), NULL, EINVAL);
@@ -520,9 +469,12 @@ static void frees_close_all_descriptors(void)
 		struct spawnfd_command *bash = spawnfd_command_new(WORDS("bash"), &error);
 		struct spawnfd_session *session = spawnfd_session_open(bash, &error);
 		struct spawnfd_command *command = shell("echo out");
+		struct spawnfd_remote *remote = connect_to_server(60000);
 		struct spawnfd_result *result;
 
 		CHECK(session);
+		spawnfd_job_free(spawnfd_remote_start(remote, command, &error));
+		spawnfd_remote_free(remote);
 		CHECK(spawnfd_command_set_fd(command, "stdin", 0, &error) == 0);
 		CHECK(spawnfd_command_add_action(command, "descriptor", "1:9", &error) == 0);
 		result = spawnfd_session_run(session, "true", NULL, &error);
@@ -697,6 +649,7 @@ static const struct {
 	{"jobs", jobs_stream_their_output},
 	{"sessions", sessions_keep_their_state},
 	{"warm", parked_processes_serve_commands},
+	{"remote", connections_run_programs},
 	{"free", frees_close_all_descriptors},
 	{"fork", a_forked_child_is_usable},
 	{"threads", threads_share_a_command},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The functions of spawnfd_run(3), by the C program run.c: their effects and errors, in forked processes, under
-//! valgrind and the sanitizers, and the end of the process tree when the program is killed.
+//! The functions of spawnfd_run(3), by the C program of run.c and remote.c: their effects and errors, in forked
+//! processes, under valgrind and the sanitizers, and the end of the process tree when the program is killed.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -12,17 +12,27 @@ use spawnfd_tests::{isolated, scratch, skip};
 
 use crate::preload::libraries;
 
+const SOURCES: [&str; 2] = ["run.c", "remote.c"];
 /// The tests that start no program.
 const WITHOUT_PROGRAMS: [&str; 2] = ["null", "errors"];
-const TESTS: [&str; 10] =
-    ["null", "errors", "objects", "options", "jobs", "sessions", "warm", "free", "fork", "threads"];
+const TESTS: [&str; 11] =
+    ["null", "errors", "objects", "options", "jobs", "sessions", "warm", "remote", "free", "fork", "threads"];
+
+#[test]
+#[ignore = "the server of the test `remote`: this test binary, whose first lines are no frames"]
+fn serves_on_purpose() {
+    let ended = spawnfd_remote::serve(&Default::default());
+    eprintln!("{ended:?}");
+    std::process::exit(0);
+}
 
 /// Compiles the program against the built library. `None`: the compiler lacks an option.
 fn compile(libraries: &Path, directory: &Path, options: &[&str]) -> Option<PathBuf> {
     let (root, program) = (Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), directory.join("run"));
     let mut compiler = Command::new("cc");
     compiler.args(["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
-    compiler.arg(root.join("tests/suite/posix/run.c")).arg(format!("-I{}", root.join("include").display()));
+    compiler.args(SOURCES.map(|name| root.join("tests/suite/posix").join(name)));
+    compiler.arg(format!("-I{}", root.join("include").display()));
     compiler.arg(format!("-L{}", libraries.display())).args(["-lspawnfd", "-lpthread"]);
     compiler.arg(format!("-Wl,-rpath,{}", libraries.display())).args(options);
     let Output { status, stderr, .. } = compiler.output().expect("cc starts");
@@ -39,7 +49,9 @@ fn compile(libraries: &Path, directory: &Path, options: &[&str]) -> Option<PathB
 fn run_all(program: &Path, wrapper: &[&str], tests: &[&str]) {
     for &test in tests {
         let words: Vec<_> = wrapper.iter().map(Path::new).chain([program, Path::new(test)]).collect();
-        let Output { status, stdout, stderr } = Command::new(words[0]).args(&words[1..]).output().expect("starts");
+        let mut host = Command::new(words[0]);
+        host.args(&words[1..]).env("SERVER", std::env::current_exe().expect("the path of this test"));
+        let Output { status, stdout, stderr } = host.output().expect("starts");
         let shown = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
         assert!(status.success(), "{test}: {status}: {shown}");
     }
@@ -58,10 +70,10 @@ fn functions_work_in_a_program_with_the_static_library() {
     isolated!(|| {
         let (Some(libraries), directory) = (libraries(), scratch()) else { return };
         let archive = libraries.join("libspawnfd.a").into_os_string().into_string().expect("text");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("suite/posix/run.c");
+        let sources = SOURCES.map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("suite/posix").join(name));
         let program = directory.path().join("run");
         let mut compiler = Command::new("cc");
-        compiler.arg("-o").arg(&program).arg(source).arg(format!("-I{}/../include", env!("CARGO_MANIFEST_DIR")));
+        compiler.arg("-o").arg(&program).args(sources).arg(format!("-I{}/../include", env!("CARGO_MANIFEST_DIR")));
         let Output { status, stderr, .. } =
             compiler.arg(archive).args(["-ldl", "-lm", "-lpthread"]).output().expect("cc starts");
         assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));

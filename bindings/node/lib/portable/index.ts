@@ -67,6 +67,7 @@ export const portable: Native = {
   start,
   sandbox: unsupported('Sandbox'),
   session: unsupported('Session'),
+  remote: unsupported('Remote'),
   template: unsupported('Template'),
   warm: unsupported('Warm'),
   explain: unsupported('Warm'),

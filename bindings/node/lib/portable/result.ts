@@ -30,6 +30,10 @@ export class PortableResult implements NativeResult {
   get stop(): string {
     return this.#ended.fields.stop;
   }
+  /** A connection to another machine needs the native half. */
+  get where(): null {
+    return null;
+  }
   get stdout(): Buffer {
     return bytesOf(this.#captured(false));
   }

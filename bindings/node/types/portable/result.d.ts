@@ -6,6 +6,8 @@ export declare class PortableResult implements NativeResult {
     get code(): number | null;
     get signal(): number | null;
     get stop(): string;
+    /** A connection to another machine needs the native half. */
+    get where(): null;
     get stdout(): Buffer;
     get stderr(): Buffer;
     /** The option `combined` needs the native half. */

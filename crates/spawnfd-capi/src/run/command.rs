@@ -105,6 +105,15 @@ impl spawnfd_command {
         Ok((command, options, self.descriptors.clone()))
     }
 
+    /// The command of a transport. It has no options of a run, because the library watches it by its own.
+    pub(super) fn prepare_transport(&self) -> Answer<Command<'_>> {
+        let is_other = |name: &str| !matches!(name, "cwd" | "arg0");
+        if let Some((name, _)) = self.settings.iter().find(|(name, _)| is_other(name)) {
+            return Err(Failed::invalid(format!("{name}: a transport does not have this option")));
+        }
+        Ok(self.prepare(Call::Start)?.0)
+    }
+
     fn program<'fd>(&self) -> Answer<Command<'fd>> {
         let Some((program, args)) = self.words.split_first() else {
             return Err(Failed::invalid("the command has no program"));
