@@ -184,7 +184,7 @@ fn the_end_of_a_connection_leaves_no_tree() {
 
 #[test]
 #[ignore = "the client that another test kills"]
-fn client() {
+fn client_on_purpose() {
     let word = std::env::var("SPAWNFD_TEST_WORD").expect("a word");
     let remote = connect();
     let jobs = start_trees(&remote, &word);
@@ -197,7 +197,7 @@ fn a_killed_client_leaves_no_tree() {
     isolated!(limit: LIMIT, || {
         let word = format!("6{}", std::process::id());
         let mut client = std::process::Command::new(std::env::current_exe().expect("the path of this test"));
-        client.args(["--exact", "cuts::client", "--ignored", "--nocapture", "--test-threads=1"]);
+        client.args(["--exact", "cuts::client_on_purpose", "--ignored", "--nocapture", "--test-threads=1"]);
         client.env("SPAWNFD_TEST_WORD", &word).stdout(Stdio::piped()).process_group(0);
         let mut client = client.spawn().expect("a client");
         let lines = BufReader::new(client.stdout.take().expect("a pipe")).lines();

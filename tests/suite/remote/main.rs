@@ -17,7 +17,7 @@ use spawnfd_remote::far::supervise;
 
 /// The command that starts a server: this test binary, whose first lines are no frames.
 fn server() -> Command<'static> {
-    this_test("serve")
+    this_test("serve_on_purpose")
 }
 
 /// An ignored test of this program.
@@ -29,14 +29,14 @@ fn this_test(name: &str) -> Command<'static> {
 
 #[test]
 #[ignore = "the server of the other tests"]
-fn serve() {
-    let status = supervise(&mut this_test("serve_here")).expect("a server");
+fn serve_on_purpose() {
+    let status = supervise(&mut this_test("serve_here_on_purpose")).expect("a server");
     std::process::exit(status.and_then(|status| status.code()).unwrap_or(1));
 }
 
 #[test]
 #[ignore = "the process of the server that serves"]
-fn serve_here() {
+fn serve_here_on_purpose() {
     let ended = spawnfd_remote::serve(&Default::default());
     eprintln!("{ended:?}");
     std::process::exit(0);
