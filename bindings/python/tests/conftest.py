@@ -63,8 +63,8 @@ def descriptors() -> tuple[dict[int, str], int]:
             # A new guard opens its table before the old guard's is closed: the number changes.
             if target.startswith("/memfd:spawnfd-trees"):
                 continue
-            # Each thread that has started a program keeps up to three of these until the thread ends:
-            # two of namespaces, and with a security module one of its own label.
+            # Each thread that has started a program keeps up to three of these until it ends: two
+            # of its namespaces, and one of its security label if there is a security module.
             if target.startswith("/proc/") and target.endswith(("/ns", "/attr/current")):
                 of_threads += 1
                 continue
