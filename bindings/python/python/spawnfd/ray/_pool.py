@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The Pool, which runs programs on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+import weakref
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from spawnfd._signatures import RunOptions, StartOptions
+from spawnfd._spawnfd import Result, __version__
+from spawnfd._start import Starting
+from spawnfd._types import Arg, Args
+from spawnfd.ray._driver import drive, drive_async, iterate, iterate_async
+from spawnfd.ray._errors import NodeLost, PoolClosed, name_of
+from spawnfd.ray._job import Job, JobHandle, SyncJob
+from spawnfd.ray._map import Map
+from spawnfd.ray._nodes import Node, Nodes, Place, Placement
+from spawnfd.ray._session import Session, SyncSession
+from spawnfd.ray._wire import Gone, Steps, Wait, unpack, with_defaults
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+# Seconds that a cancelled call waits for the end of its program, and a block for the servers.
+END_TIMEOUT = 10.0
+
+
+class Pool:
+    """Runs programs on the nodes of a Ray cluster, with the calls and results of this package.
+
+        with spawnfd.ray.Pool() as pool:
+            result = pool.run(["pytest", "-q"], timeout=600)
+            print(result.code, result.where)
+            for result in pool.map([["pytest", path] for path in paths], timeout=600):
+                ...
+
+    Each node has one actor, which needs no CPU of Ray. The actor starts a server of this package,
+    and the server starts the programs and supervises them. So timeouts, limits and process trees
+    are kept on the node. `where` of a Result names the node.
+
+    If a node or its actor is lost, the active calls raise NodeLost; nothing is repeated, except
+    calls with `repeatable`. An actor that was killed starts again, for later calls.
+
+    The process that has created the Pool owns the actors. Leaving the block, close(), dropping the
+    Pool and the end of that process end all programs. A Pool can be passed to tasks and actors:
+    the programs that they start end with their process, too. docs/ray.md describes all of this.
+    """
+
+    def __init__(self, *, slots: int | None = None, placement: Placement | None = None) -> None:
+        """Starts an actor on each node. The call does not wait for the actors.
+
+        Args:
+            slots: How many runs and jobs execute at once on each node; the others wait there.
+                None: the number of CPUs that the node has in Ray.
+            placement: The nodes of the Pool: a mapping of labels that a node must have, or the name
+                of a resource, such as that of a file tree that the node has. None: all nodes.
+
+        Raises:
+            TypeError, ValueError: An argument is invalid; the message names it.
+        """
+        if slots is not None and (not isinstance(slots, int) or slots < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"slots: must be an int of at least 1, or None, got {slots!r}")
+        self._attach(Nodes(Place(None, placement), slots), "")
+        self._nodes.refresh(now=True)
+        self._end = weakref.finalize(self, _kill, self._nodes)
+        # At the end of the interpreter Ray ends the actors.
+        self._end.atexit = False
+
+    def _attach(self, nodes: Nodes, caller: str) -> None:
+        # `_caller` is empty in the process that has created the Pool.
+        self._nodes, self._caller = nodes, caller
+        self._closed = False
+        self._end: Callable[[], object] = lambda: None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _borrow, (self._nodes,)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the Pool was closed in this process, by close() or by the end of a block."""
+        return self._closed
+
+    @property
+    def nodes(self) -> dict[str, str]:
+        """The nodes that are alive and have an actor: their ids, with the names for `where`."""
+        self._nodes.refresh()
+        return {node.id: node.where for node in self._nodes.nodes.values()}
+
+    # The steps of all calls.
+
+    def _choose(self, place: Place, avoid: Collection[str] = ()) -> Node:
+        if self._closed:
+            raise PoolClosed("the Pool was closed")
+        return self._nodes.choose(place, avoid)
+
+    def _fitting(self, place: Place) -> list[Node]:
+        if self._closed:
+            raise PoolClosed("the Pool was closed")
+        return self._nodes.fitting(place)
+
+    def _ready(self, node: Node) -> Steps:
+        """Waits until the actor of a node has answered."""
+        if not node.is_ready:
+            version = yield from self._call(node, node.actor.hello.remote(), "start", 0)
+            if version != __version__:
+                raise RuntimeError(
+                    f"spawnfd has version {version} on the node {node.where}, and version "
+                    f"{__version__} here; install the same version"
+                )
+            node.introduce(self._caller)
+            node.is_ready = True
+
+    def _call(self, node: Node, ref: Any, what: str, runs: int = 1) -> Steps:
+        """Waits for the reply of an actor. If the caller is interrupted, cancels the call first.
+
+        The call counts as this many active runs on the node.
+
+        Raises:
+            NodeLost, PoolClosed: There will be no reply.
+        """
+        node.active += runs
+        try:
+            value = yield Wait([ref])
+            return (yield from unpack(value))
+        except Gone as error:
+            raise self._lost(node, what) from error
+        except ray.exceptions.RayTaskError:
+            raise
+        except ray.exceptions.RayError as error:
+            raise self._lost(node, what) from error
+        except (Exception, GeneratorExit):
+            raise
+        except BaseException:
+            ray.cancel(ref)
+            yield Wait([ref], value=False, timeout=END_TIMEOUT)
+            raise
+        finally:
+            node.active -= runs
+
+    def _lost(self, node: Node, what: str) -> Exception:
+        if self._closed:
+            return PoolClosed(f"{what}: the Pool was closed, so the status is not known")
+        node.is_ready, node.presence = False, None
+        return NodeLost(node.id, node.where, what)
+
+    def _run(self, argv: Args, place: Place, repeatable: bool, options: Mapping[str, Any]) -> Steps:
+        given = with_defaults(options)
+        tried: list[str] = []
+        while True:
+            node = self._choose(place, tried)
+            try:
+                yield from self._ready(node)
+                ref = node.actor.run.remote(self._caller, argv, given)
+                result = yield from self._call(node, ref, name_of(argv))
+                if result.stop != "lost" or not repeatable or node.id in tried:
+                    return result
+            except NodeLost:
+                if not repeatable or node.id in tried:
+                    raise
+            tried.append(node.id)
+
+    def _start(
+        self, form: type[JobHandle], argv: Args, place: Place, options: Mapping[str, Any]
+    ) -> Steps:
+        given = with_defaults(options)
+        node = self._choose(place)
+        yield from self._ready(node)
+        ref = node.actor.start.remote(self._caller, argv, given)
+        started = yield from self._call(node, ref, name_of(argv))
+        return form(self, node, started)
+
+    # The public calls.
+
+    def run(
+        self,
+        argv: Args,
+        *,
+        node: str | None = None,
+        placement: Placement | None = None,
+        repeatable: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> Result:
+        """Runs a program on a node to its end: run() at once, run_async() when awaited.
+
+        The arguments and the Result are those of spawnfd.run(), with these additions. Paths, PATH
+        and users are those of the node. Without `env`, the program has the environment of the Ray
+        worker there. Without `cwd`, it starts in the directory of the worker.
+
+        Ctrl-C and the cancellation of the task end the program.
+
+        Args:
+            argv: The program and its arguments.
+            node: The id or the name of a node. None: the node with the fewest active runs.
+            placement: As for the Pool, to choose among its nodes.
+            repeatable: Whether the program may run once more, on another node if there is one,
+                after its node was lost.
+            options: The options of spawnfd.run(), without those of this process alone: descriptors
+                and files, "inherit", `limiter`, `sandbox` and `warm`.
+
+        Raises:
+            SpawnError: The program could not be started, for the reasons of spawnfd.run().
+            NodeLost: The node was lost: the status of the program is not known.
+            NoNode: No node that is alive fits.
+            PoolClosed: The Pool was closed.
+            TypeError, ValueError: An argument is invalid, or has a meaning in this process alone;
+                the message names it.
+        """
+        return drive(self._run(argv, Place(node, placement), repeatable, options))
+
+    async def run_async(
+        self,
+        argv: Args,
+        *,
+        node: str | None = None,
+        placement: Placement | None = None,
+        repeatable: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> Result:
+        """The awaitable form of run()."""
+        return await drive_async(self._run(argv, Place(node, placement), repeatable, options))
+
+    def map(
+        self,
+        commands: Iterable[Args],
+        *,
+        ordered: bool = True,
+        return_exceptions: bool = False,
+        node: str | None = None,
+        placement: Placement | None = None,
+        repeatable: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> Generator[Any]:
+        """Runs many programs on the nodes: map() in a `for`, map_async() in an `async for`.
+
+            for result in pool.map([["pytest", path] for path in paths], timeout=600): ...
+
+        The call takes commands from `commands` as the nodes get room for them, and waits while the
+        caller takes no results. Quick runs share calls to the actors, up to 16 in each. Leaving the
+        loop, closing the iterator and an exception of it end the active runs.
+
+        Args:
+            commands: The argument lists.
+            ordered: Whether the results come in the order of the commands, or as they arrive.
+            return_exceptions: Whether an error of one run takes the place of its result, instead of
+                ending the iteration.
+            node, placement, repeatable, options: As for run(), for each command.
+
+        Raises:
+            SpawnError, NodeLost, NoNode, PoolClosed, TypeError, ValueError: In the same cases as
+                run().
+        """
+        steps = Map(
+            self,
+            commands,
+            Place(node, placement),
+            options,
+            ordered=ordered,
+            repeatable=repeatable,
+            return_exceptions=return_exceptions,
+        )
+        return iterate(steps.steps())
+
+    def map_async(
+        self,
+        commands: Iterable[Args],
+        *,
+        ordered: bool = True,
+        return_exceptions: bool = False,
+        node: str | None = None,
+        placement: Placement | None = None,
+        repeatable: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> AsyncGenerator[Any]:
+        """The awaitable form of map()."""
+        steps = Map(
+            self,
+            commands,
+            Place(node, placement),
+            options,
+            ordered=ordered,
+            repeatable=repeatable,
+            return_exceptions=return_exceptions,
+        )
+        return iterate_async(steps.steps())
+
+    def start(
+        self,
+        argv: Args,
+        *,
+        node: str | None = None,
+        placement: Placement | None = None,
+        **options: Unpack[StartOptions],
+    ) -> Starting:
+        """Starts a job on a node: start() when awaited, start_sync() at once.
+
+            async with pool.start(["npm", "test"], timeout=600) as job:
+                async for event in job.events(lines=True):
+                    print(event.text, end="")
+
+        The arguments are those of run() and of spawnfd.start(). The job takes a slot of its node
+        until it ends. All methods of the job are calls to the node, and awaitable.
+
+        Raises:
+            SpawnError, NodeLost, NoNode, PoolClosed, TypeError, ValueError: In the same cases as
+                run().
+        """
+        return Starting(drive_async(self._start(Job, argv, Place(node, placement), options)))
+
+    def start_sync(
+        self,
+        argv: Args,
+        *,
+        node: str | None = None,
+        placement: Placement | None = None,
+        **options: Unpack[StartOptions],
+    ) -> SyncJob:
+        """The blocking form of start()."""
+        job: SyncJob = drive(self._start(SyncJob, argv, Place(node, placement), options))
+        return job
+
+    def session(
+        self,
+        program: Arg = "bash",
+        args: Args = (),
+        *,
+        node: str | None = None,
+        placement: Placement | None = None,
+        **options: Any,
+    ) -> Session:
+        """Prepares a session on a node; its block, or its first command, opens it.
+
+            async with pool.session("bash", node="worker-3") as session:
+                result = await session.run("make test", timeout=600)
+
+        session_sync() returns the blocking form. The arguments are those of spawnfd.Session,
+        except for a Template, `limiter`, `sandbox` and `warm`. A session takes no slot.
+
+        Raises:
+            TypeError, ValueError: An argument is invalid, or has a meaning in this process alone;
+                the message names it.
+        """
+        return Session(self, Place(node, placement), program, args, options)
+
+    def session_sync(
+        self,
+        program: Arg = "bash",
+        args: Args = (),
+        *,
+        node: str | None = None,
+        placement: Placement | None = None,
+        **options: Any,
+    ) -> SyncSession:
+        """The blocking form of session()."""
+        return SyncSession(self, Place(node, placement), program, args, options)
+
+    def close(self) -> None:
+        """Ends all programs and actors of the Pool, without waiting.
+
+        Active calls raise PoolClosed. In a process that has got the Pool from another one, the call
+        ends the programs of this process alone.
+        """
+        self._closed = True
+        self._end()
+
+    def _shut(self) -> Steps:
+        """Ends all programs, and waits for their end."""
+        self._closed = True
+        if self._nodes.owned:
+            refs = [actor.close.remote() for actor in self._nodes.actors()]
+            for ref in refs:
+                yield Wait([ref], value=False, timeout=END_TIMEOUT)
+        self._end()
+
+    def _all_ready(self) -> Steps:
+        for node in [*self._nodes.nodes.values()]:
+            yield from self._ready(node)
+
+    def __enter__(self) -> Self:
+        """Waits until all actors have answered. The end of the block ends all programs."""
+        try:
+            drive(self._all_ready())
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        drive(self._shut())
+
+    async def __aenter__(self) -> Self:
+        """Waits until all actors have answered. The end of the block ends all programs."""
+        try:
+            await drive_async(self._all_ready())
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is GeneratorExit:
+            self.close()
+        else:
+            await drive_async(self._shut())
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._nodes.nodes)} nodes"
+        return f"<spawnfd.ray.Pool: {state}>"
+
+
+def _borrow(nodes: Nodes) -> Pool:
+    pool = object.__new__(Pool)
+    pool._attach(nodes, uuid.uuid4().hex)
+    pool._end = functools.partial(_leave, nodes, pool._caller)
+    return pool
+
+
+def _leave(nodes: Nodes, caller: str) -> None:
+    for actor in nodes.actors():
+        actor.leave.remote(caller)
+
+
+def _kill(nodes: Nodes) -> None:
+    for actor in nodes.actors():
+        ray.kill(actor)
