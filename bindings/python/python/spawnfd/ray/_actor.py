@@ -7,11 +7,14 @@ import asyncio
 import ctypes
 import inspect
 import itertools
+import os
 import secrets
+import select
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 import ray
@@ -56,6 +59,26 @@ def _end_at_sigterm() -> None:
     set_handler(signal.SIGTERM, None)
 
 
+def _end_with_raylet() -> None:
+    """Ends this worker as soon as its raylet has ended.
+
+    Ray reports the node as lost then. A worker with running calls would go on without it, and so
+    would their programs.
+    """
+    raylet = int(os.environ.get("RAY_RAYLET_PID", os.getppid()))
+
+    def watch() -> None:
+        # A raylet that has ended before has no pidfd.
+        with suppress(ProcessLookupError):
+            pidfd = os.pidfd_open(raylet)
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            poll.poll()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="spawnfd-raylet", daemon=True).start()
+
+
 class NodeActor:
     """Runs programs on its node. Each node of a Pool has one, in a worker process of its own.
 
@@ -71,6 +94,7 @@ class NodeActor:
 
     def __init__(self, where: str, slots: int) -> None:
         _end_at_sigterm()
+        _end_with_raylet()
         self._where = where
         self._slots = Limiter(slots)
         self._remote: Remote | None = None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import suppress
 from typing import Any
@@ -31,6 +32,8 @@ def drive(steps: Steps) -> Any:
 def _block(wait: Wait) -> Any:
     if wait.value:
         return ray.get(wait.refs[0])
+    if not wait.refs:
+        return time.sleep(wait.timeout or 0)
     return ray.wait(wait.refs, timeout=wait.timeout, fetch_local=False)[0]
 
 
@@ -97,6 +100,8 @@ async def drive_async(steps: Steps) -> Any:
 async def _await(wait: Wait) -> Any:
     if wait.value:
         return await wait.refs[0]
+    if not wait.refs:
+        return await asyncio.sleep(wait.timeout or 0)
     waiting: dict[Any, Any] = {asyncio.ensure_future(_done(ref)): ref for ref in wait.refs}
     try:
         done, _ = await asyncio.wait(

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 # Seconds that a cancelled call waits for the end of its program, and a block for the servers.
 END_TIMEOUT = 10.0
+# Seconds after which a caller that waits for the start of an actor looks whether its node is alive.
+_CHECK_INTERVAL = 1.0
+# What a call waits for, in messages.
+_START = "start of the actor"
 
 
 class Pool:
@@ -104,9 +108,25 @@ class Pool:
         return self._nodes.fitting(place)
 
     def _ready(self, node: Node) -> Steps:
-        """Waits until the actor of a node has answered."""
-        if not node.is_ready:
-            version = yield from self._call(node, node.actor.hello.remote(), "start", 0)
+        """Waits until the actor of a node has answered. An actor that was killed starts again.
+
+        Raises:
+            NodeLost, PoolClosed: The actor will not answer.
+            RuntimeError: The node has another version of this package.
+        """
+        while not node.is_ready:
+            ref = node.actor.hello.remote()
+            while not (yield Wait([ref], value=False, timeout=_CHECK_INTERVAL)):
+                self._check_alive(node)
+            try:
+                version = yield from self._call(node, ref, _START, 0)
+            except NodeLost as error:
+                if not isinstance(error.__cause__, ray.exceptions.ActorUnavailableError):
+                    raise
+                # The actor is starting again. This question changes nothing, so it is repeated.
+                self._check_alive(node)
+                yield Wait([], value=False, timeout=_CHECK_INTERVAL / 10)
+                continue
             if version != __version__:
                 raise RuntimeError(
                     f"spawnfd has version {version} on the node {node.where}, and version "
@@ -114,6 +134,11 @@ class Pool:
                 )
             node.introduce(self._caller)
             node.is_ready = True
+
+    def _check_alive(self, node: Node) -> None:
+        self._nodes.refresh(now=True)
+        if self._closed or node.id not in self._nodes.nodes:
+            raise self._lost(node, _START)
 
     def _call(self, node: Node, ref: Any, what: str, runs: int = 1) -> Steps:
         """Waits for the reply of an actor. If the caller is interrupted, cancels the call first.

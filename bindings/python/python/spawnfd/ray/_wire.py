@@ -36,7 +36,7 @@ class Wait(NamedTuple):
     """A step of a call: the caller waits for the value of an object of Ray, and returns it.
 
     Without `value` the step waits for the first of several objects, and returns those that are
-    there: an object may be an error.
+    there: an object may be an error. A wait for no object is a pause.
     """
 
     refs: list[Any]
