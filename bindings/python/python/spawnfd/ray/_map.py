@@ -27,7 +27,7 @@ _QUICK, _SLOW = 0.1, 0.5
 
 
 class _Task(NamedTuple):
-    index: int
+    number: int
     argv: Args
     # The ids of the nodes that were lost during this task.
     tried: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class Map:
             raise
         except ray.exceptions.RayError:
             error = self._pool._lost(batch.node, name_of(batch.tasks[0].argv))
-            left = [task for task in batch.tasks if task.index not in self._outcomes]
+            left = [task for task in batch.tasks if task.number not in self._outcomes]
             self._lose(left, batch.node, error)
         else:
             self._resize(batch)
@@ -150,7 +150,7 @@ class Map:
             outcome = yield from unpack(outcome)
             if outcome.stop == "lost" and self._repeats(task, node):
                 return
-        self._outcomes[task.index] = outcome
+        self._outcomes[task.number] = outcome
 
     def _repeats(self, task: _Task, node: Node) -> bool:
         if not self._repeatable or node.id in task.tried:
@@ -161,7 +161,7 @@ class Map:
     def _lose(self, tasks: list[_Task], node: Node, error: Exception) -> None:
         for task in tasks:
             if not (isinstance(error, NodeLost) and self._repeats(task, node)):
-                self._outcomes[task.index] = error
+                self._outcomes[task.number] = error
 
     def _resize(self, batch: _Batch) -> None:
         seconds, size = time.monotonic() - batch.started, len(batch.tasks)

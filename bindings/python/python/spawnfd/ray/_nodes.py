@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -117,7 +117,8 @@ class Nodes:
         if not now and time.monotonic() < self._next_refresh:
             return
         self._next_refresh = time.monotonic() + _REFRESH
-        alive: dict[str, Any] = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+        found: list[dict[str, Any]] = cast(Any, ray).nodes()
+        alive = {facts["NodeID"]: facts for facts in found if facts["Alive"]}
         self.nodes = {id: node for id, node in self.nodes.items() if id in alive}
         for id, facts in alive.items():
             if self.owned and id not in self.nodes and self._place.fits(facts):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 END_TIMEOUT = 10.0
 # Seconds after which a caller that waits for the start of an actor looks whether its node is alive.
 _CHECK_INTERVAL = 1.0
-# What a call waits for, in messages.
+# The subject of a message about an actor that does not answer.
 _START = "start of the actor"
 
 
@@ -71,9 +71,10 @@ class Pool:
             raise ValueError(f"slots: must be an int of at least 1, or None, got {slots!r}")
         self._attach(Nodes(Place(None, placement), slots), "")
         self._nodes.refresh(now=True)
-        self._end = weakref.finalize(self, _kill, self._nodes)
+        finalizer = weakref.finalize(self, _kill, self._nodes)
         # At the end of the interpreter Ray ends the actors.
-        self._end.atexit = False
+        finalizer.atexit = False
+        self._end = finalizer
 
     def _attach(self, nodes: Nodes, caller: str) -> None:
         # `_caller` is empty in the process that has created the Pool.
