@@ -13,11 +13,9 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
-
-import ray
 
 from spawnfd import _spawnfd
 from spawnfd._job import Events, Job
@@ -25,6 +23,7 @@ from spawnfd._remote import Remote, RemoteSession
 from spawnfd._search import OutputMatch
 from spawnfd._spawnfd import Event, Limiter, Result
 from spawnfd._types import Args
+from spawnfd.ray._api import ray
 from spawnfd.ray._wire import Gone, pack
 
 # One reply has at most this many events and bytes of a job.
@@ -142,7 +141,7 @@ class NodeActor:
         return pack(result, self._where)
 
     @contextmanager
-    def _counted(self, caller: str) -> Iterator[None]:
+    def _counted(self, caller: str) -> Generator[None]:
         """Cancels the task of this call if its caller ends meanwhile."""
         task = asyncio.current_task()
         assert task is not None

@@ -9,8 +9,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import suppress
 from typing import Any
 
-import ray
-
+from spawnfd.ray._api import ray
 from spawnfd.ray._wire import Item, Steps, Wait
 
 

@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-import ray
-
 from spawnfd._search import OutputMatch, Pattern
 from spawnfd._spawnfd import Chunk, Event, Result
 from spawnfd._types import Input
+from spawnfd.ray._api import ray
 from spawnfd.ray._driver import drive, drive_async
 from spawnfd.ray._nodes import Node
 from spawnfd.ray._wire import Steps
@@ -32,14 +31,26 @@ class JobHandle:
         where: The name of the node.
     """
 
-    def __init__(self, pool: Pool, node: Node, started: tuple[int, int, list[str]]) -> None:
+    def __init__(
+        self, pool: Pool, node: Node, started: tuple[int, int, list[str]], *, slots: int = 0
+    ) -> None:
+        """`slots` is the number of slots that the job takes until its end: 1 outside a session."""
         self._pool, self._node = pool, node
         self._number, self.pid, self.args = started
         self.where = node.where
+        self._slots = slots
+        node.active += slots
 
     def _call(self, method: str, *args: Any, **options: Any) -> Steps:
         ref = self._node.actor.job.remote(self._number, method, *args, **options)
-        return self._pool._call(self._node, ref, self.args[0], 0)
+        value = yield from self._pool._call(self._node, ref, self.args[0], 0)
+        if isinstance(value, Result):
+            self._free_slot()
+        return value
+
+    def _free_slot(self) -> None:
+        self._node.active -= self._slots
+        self._slots = 0
 
     def _result(self) -> Steps:
         while (result := (yield from self._call("wait"))) is None:
@@ -59,7 +70,8 @@ class JobHandle:
 
     def __del__(self) -> None:
         # The constructor may have failed.
-        if hasattr(self, "where"):
+        if hasattr(self, "_slots"):
+            self._free_slot()
             self._drop(self._number)
 
     def __repr__(self) -> str:

@@ -8,9 +8,8 @@ from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import ray
-
 from spawnfd._types import Args
+from spawnfd.ray._api import ray
 from spawnfd.ray._errors import NodeLost, name_of
 from spawnfd.ray._nodes import Node, Place
 from spawnfd.ray._wire import Item, Wait, unpack, with_defaults

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeAlias, cast
-
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from typing import Any, TypeAlias
 
 from spawnfd.ray._actor import NodeActor
+from spawnfd.ray._api import ray
 from spawnfd.ray._errors import NoNode
 
 # The labels that a node must have, or the name of a resource that it must have.
@@ -86,7 +84,7 @@ class Place:
             return True
         if isinstance(self.placement, str):
             return bool(facts["Resources"].get(self.placement))
-        labels = facts.get("Labels") or {}
+        labels: Mapping[str, str] = facts.get("Labels") or {}
         return all(labels.get(name) == value for name, value in self.placement.items())
 
     def __str__(self) -> str:
@@ -117,7 +115,7 @@ class Nodes:
         if not now and time.monotonic() < self._next_refresh:
             return
         self._next_refresh = time.monotonic() + _REFRESH
-        found: list[dict[str, Any]] = cast(Any, ray).nodes()
+        found: list[dict[str, Any]] = ray.nodes()
         alive = {facts["NodeID"]: facts for facts in found if facts["Alive"]}
         self.nodes = {id: node for id, node in self.nodes.items() if id in alive}
         for id, facts in alive.items():
@@ -164,8 +162,9 @@ def _borrowed(place: Place, slots: int | None, known: Iterable[tuple[Any, Any, i
 
 
 def _start_actor(facts: Mapping[str, Any], slots: int) -> Any:
-    strategy = NodeAffinitySchedulingStrategy(facts["NodeID"], soft=False)
-    remote: Any = ray.remote(NodeActor)
+    strategies = ray.util.scheduling_strategies
+    strategy = strategies.NodeAffinitySchedulingStrategy(facts["NodeID"], soft=False)
+    remote = ray.remote(NodeActor)
     return remote.options(
         num_cpus=0,
         max_restarts=-1,

@@ -9,12 +9,11 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import ray
-
 from spawnfd._signatures import RunOptions, StartOptions
 from spawnfd._spawnfd import Result, __version__
 from spawnfd._start import Starting
 from spawnfd._types import Arg, Args
+from spawnfd.ray._api import ray
 from spawnfd.ray._driver import drive, drive_async, iterate, iterate_async
 from spawnfd.ray._errors import NodeLost, PoolClosed, name_of
 from spawnfd.ray._job import Job, JobHandle, SyncJob
@@ -74,13 +73,12 @@ class Pool:
         finalizer = weakref.finalize(self, _kill, self._nodes)
         # At the end of the interpreter Ray ends the actors.
         finalizer.atexit = False
-        self._end = finalizer
+        self._end: Callable[[], object] = finalizer
 
     def _attach(self, nodes: Nodes, caller: str) -> None:
         # `_caller` is empty in the process that has created the Pool.
         self._nodes, self._caller = nodes, caller
         self._closed = False
-        self._end: Callable[[], object] = lambda: None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _borrow, (self._nodes,)
@@ -198,7 +196,7 @@ class Pool:
         yield from self._ready(node)
         ref = node.actor.start.remote(self._caller, argv, given)
         started = yield from self._call(node, ref, name_of(argv))
-        return form(self, node, started)
+        return form(self, node, started, slots=1)
 
     # The public calls.
 

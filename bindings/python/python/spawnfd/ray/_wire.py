@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-import ray
-
 from spawnfd._spawnfd import Result
+from spawnfd.ray._api import ray
 
 # A longer stream of a result travels through the object store of Ray. The store copies 318 MiB/s,
 # and the reply of an actor 176 MiB/s.
