@@ -32,7 +32,7 @@ def actor_class() -> type:
     """Returns the class of an actor. Its code travels to the worker, as it is in a function."""
 
     class Empty:
-        """An asynchronous actor with a call that does nothing, and one that uses asyncio.subprocess."""
+        """An actor with a call that does nothing, and one that uses asyncio.subprocess."""
 
         async def nothing(self) -> None:
             """Returns at once."""

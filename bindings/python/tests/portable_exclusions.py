@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 EXCLUDED: dict[str, tuple[str, ...]] = {
-    "remote connections are not provided": ("test_remote.py",),
+    "remote connections are not provided": ("test_remote.py", "test_ray.py"),
     "sessions are not provided": (
         "test_random_interrupts.py::test_async_session",
         "test_random_interrupts.py::test_session",

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 from spawnfd import _spawnfd
+from spawnfd._errors import SpawnError
 from spawnfd._job import Events, Job
 from spawnfd._remote import Remote, RemoteSession
 from spawnfd._search import OutputMatch
@@ -97,13 +98,17 @@ class NodeActor:
         self._where = where
         self._slots = Limiter(slots)
         self._remote: Remote | None = None
+        # The default tier: daemons end, too. If the worker dies, its guard kills the server and all
+        # descendants of the server, with the guard of the server among them. In the tier "cgroup"
+        # that guard alone could end a daemon, whose parent is init. In the tier "subreaper" the
+        # daemon is a descendant of the server.
+        self._tree = "subreaper"
         # The numbers of an earlier process of this actor do not occur again.
         self._numbers = itertools.count(secrets.randbits(60))
         self._jobs: dict[int, Job] = {}
         self._events: dict[int, Events] = {}
         self._sessions: dict[int, RemoteSession] = {}
-        # The running calls, jobs and sessions of the callers that the owner of the Pool has passed
-        # it to, by caller.
+        # The running calls, and the jobs and sessions, by caller. A caller is a process.
         self._tasks: dict[str, set[asyncio.Task[Any]]] = {}
         self._held: dict[str, set[int]] = {}
 
@@ -117,6 +122,12 @@ class NodeActor:
         """Waits for the server. Returns the version of this package on the node."""
         try:
             await self._box().ready()
+            try:
+                await self._box().run_async(["/bin/sh", "-c", ":"], tree=self._tree)
+            except SpawnError:
+                # No /proc, say. Then the node has another tier, and perhaps no guard.
+                self._tree = "auto"
+                await self._box().run_async(["/bin/sh", "-c", ":"], tree=self._tree)
         except OSError as error:
             return error
         return _spawnfd.__version__
@@ -135,6 +146,7 @@ class NodeActor:
 
     async def _run(self, argv: Args, options: dict[str, Any]) -> Any:
         try:
+            options = {"tree": self._tree, **options}
             result = await self._box().run_async(argv, limiter=self._slots, **options)
         except (OSError, TypeError, ValueError) as error:
             return error
@@ -172,6 +184,7 @@ class NodeActor:
     async def start(self, caller: str, argv: Args, options: dict[str, Any]) -> Any:
         """Starts a job. Returns its number, pid and argv."""
         with self._counted(caller):
+            options = {"tree": self._tree, **options}
             job = await self._reply(self._box().start, argv, limiter=self._slots, **options)
         return self._hold(caller, job) if isinstance(job, Job) else job
 
@@ -234,6 +247,7 @@ class NodeActor:
         """Opens a session. Returns its number."""
         with self._counted(caller):
             try:
+                options = {"tree": self._tree, **options}
                 session = self._box().session(program, args, **options)
                 await session.__aenter__()
             except (OSError, TypeError, ValueError) as error:

@@ -6,7 +6,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-ray: Any = importlib.import_module("ray")
+try:
+    ray: Any = importlib.import_module("ray")
+except ModuleNotFoundError as error:
+    raise ImportError("spawnfd.ray needs Ray: pip install 'spawnfd[ray]'") from error
 # Submodules that are used as attributes.
 for _name in ("ray.exceptions", "ray.util.scheduling_strategies"):
     importlib.import_module(_name)

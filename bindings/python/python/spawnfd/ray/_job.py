@@ -13,6 +13,7 @@ from spawnfd._spawnfd import Chunk, Event, Result
 from spawnfd._types import Input
 from spawnfd.ray._api import ray
 from spawnfd.ray._driver import drive, drive_async
+from spawnfd.ray._errors import PoolClosed
 from spawnfd.ray._nodes import Node
 from spawnfd.ray._wire import Steps
 
@@ -81,9 +82,15 @@ class JobHandle:
 def drop(pool: Pool, node: Node, number: int) -> None:
     """Lets the actor forget a job, a session or an iterator, without waiting."""
     # At the end of the interpreter the connection to Ray may be gone.
-    if not pool.closed and ray.is_initialized():
+    if not (pool.closed and pool._nodes.owned) and ray.is_initialized():
         with suppress(Exception):
             node.actor.drop.remote(pool._caller, number)
+
+
+def forget_started(pool: Pool, node: Node, started: Any) -> None:
+    """Ends a job, or a session, whose caller was interrupted before it had the reply."""
+    if not isinstance(started, Exception):
+        drop(pool, node, started[0] if isinstance(started, tuple) else started)
 
 
 class Job(JobHandle):
@@ -161,7 +168,7 @@ class Job(JobHandle):
             return
         try:
             await self.stop()
-        except OSError:
+        except (OSError, PoolClosed):
             if kind is None:
                 raise
 
@@ -232,6 +239,6 @@ class SyncJob(JobHandle):
     def __exit__(self, kind: type[BaseException] | None = None, *error: object) -> None:
         try:
             self.stop()
-        except OSError:
+        except (OSError, PoolClosed):
             if kind is None:
                 raise

@@ -20,6 +20,11 @@ _REFRESH = 5.0
 _CALLS = 10_000
 
 
+# For each actor: an object that this process owns as long as it lives. All Pools of this process
+# that have the actor share it, as each one is a call that the actor holds.
+_presences: dict[Any, Any] = {}
+
+
 class Node:
     """A node with its actor.
 
@@ -37,17 +42,22 @@ class Node:
         self.actor, self.slots, self.active = actor, slots, 0
         # Whether the actor has answered, with the version of this process.
         self.is_ready = False
-        # An object that this process owns as long as it lives, if it has not created the Pool.
-        self.presence: Any = None
 
     def introduce(self, caller: str) -> None:
         """Lets the actor end the programs of this process when this process ends.
 
-        The process that has created the Pool needs no such call: the actor ends with it.
+        If this process has created the Pool, Ray ends the actor, too. But after a regular end of
+        the process, Ray waits up to 30 s for the running calls of the actor.
         """
-        if caller and self.presence is None:
-            self.presence = self.actor.alive.remote()
-            self.actor.watch.remote(caller, [self.presence])
+        if self.actor._actor_id not in _presences:
+            presence = self.actor.alive.remote()
+            self.actor.watch.remote(caller, [presence])
+            _presences[self.actor._actor_id] = presence
+
+    def forget(self) -> None:
+        """Notes that the process of the actor is gone: another one may follow."""
+        self.is_ready = False
+        _presences.pop(self.actor._actor_id, None)
 
     @property
     def where(self) -> str:

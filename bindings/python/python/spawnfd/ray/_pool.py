@@ -7,16 +7,19 @@ import functools
 import uuid
 import weakref
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from spawnfd._errors import Unsupported
+from spawnfd._select import PORTABLE as portable
 from spawnfd._signatures import RunOptions, StartOptions
 from spawnfd._spawnfd import Result, __version__
 from spawnfd._start import Starting
-from spawnfd._types import Arg, Args
+from spawnfd._types import Arg, Args, deadline, remaining
 from spawnfd.ray._api import ray
 from spawnfd.ray._driver import drive, drive_async, iterate, iterate_async
 from spawnfd.ray._errors import NodeLost, PoolClosed, name_of
-from spawnfd.ray._job import Job, JobHandle, SyncJob
+from spawnfd.ray._job import Job, JobHandle, SyncJob, forget_started
 from spawnfd.ray._map import Map
 from spawnfd.ray._nodes import Node, Nodes, Place, Placement
 from spawnfd.ray._session import Session, SyncSession
@@ -31,6 +34,10 @@ END_TIMEOUT = 10.0
 _CHECK_INTERVAL = 1.0
 # The subject of a message about an actor that does not answer.
 _START = "start of the actor"
+
+
+# The name of this process as a caller of the actors of another one.
+_PROCESS = uuid.uuid4().hex
 
 
 class Pool:
@@ -57,6 +64,8 @@ class Pool:
     def __init__(self, *, slots: int | None = None, placement: Placement | None = None) -> None:
         """Starts an actor on each node. The call does not wait for the actors.
 
+        Without a connection to Ray, it calls ray.init() first.
+
         Args:
             slots: How many runs and jobs execute at once on each node; the others wait there.
                 None: the number of CPUs that the node has in Ray.
@@ -65,19 +74,23 @@ class Pool:
 
         Raises:
             TypeError, ValueError: An argument is invalid; the message names it.
+            Unsupported: The package is portable.
         """
         if slots is not None and (not isinstance(slots, int) or slots < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"slots: must be an int of at least 1, or None, got {slots!r}")
-        self._attach(Nodes(Place(None, placement), slots), "")
+        if portable:
+            raise Unsupported("spawnfd.ray", "it has no connections to servers")
+        if not ray.is_initialized():
+            ray.init()
+        self._attach(Nodes(Place(None, placement), slots))
         self._nodes.refresh(now=True)
         finalizer = weakref.finalize(self, _kill, self._nodes)
         # At the end of the interpreter Ray ends the actors.
         finalizer.atexit = False
         self._end: Callable[[], object] = finalizer
 
-    def _attach(self, nodes: Nodes, caller: str) -> None:
-        # `_caller` is empty in the process that has created the Pool.
-        self._nodes, self._caller = nodes, caller
+    def _attach(self, nodes: Nodes) -> None:
+        self._nodes, self._caller = nodes, _PROCESS
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -139,10 +152,18 @@ class Pool:
         if self._closed or node.id not in self._nodes.nodes:
             raise self._lost(node, _START)
 
-    def _call(self, node: Node, ref: Any, what: str, runs: int = 1) -> Steps:
+    def _call(
+        self,
+        node: Node,
+        ref: Any,
+        what: str,
+        runs: int = 1,
+        undo: Callable[[Any], None] | None = None,
+    ) -> Steps:
         """Waits for the reply of an actor. If the caller is interrupted, cancels the call first.
 
-        The call counts as this many active runs on the node.
+        The call counts as this many active runs on the node. `undo` gets a reply that the
+        interrupted caller does not get.
 
         Raises:
             NodeLost, PoolClosed: There will be no reply.
@@ -161,7 +182,11 @@ class Pool:
             raise
         except BaseException:
             ray.cancel(ref)
-            yield Wait([ref], value=False, timeout=END_TIMEOUT)
+            done = yield Wait([ref], value=False, timeout=END_TIMEOUT)
+            if undo is not None and done:
+                # The reply may have been on its way.
+                with suppress(ray.exceptions.RayError):
+                    undo((yield Wait([ref])))
             raise
         finally:
             node.active -= runs
@@ -169,7 +194,7 @@ class Pool:
     def _lost(self, node: Node, what: str) -> Exception:
         if self._closed:
             return PoolClosed(f"{what}: the Pool was closed, so the status is not known")
-        node.is_ready, node.presence = False, None
+        node.forget()
         return NodeLost(node.id, node.where, what)
 
     def _run(self, argv: Args, place: Place, repeatable: bool, options: Mapping[str, Any]) -> Steps:
@@ -195,7 +220,8 @@ class Pool:
         node = self._choose(place)
         yield from self._ready(node)
         ref = node.actor.start.remote(self._caller, argv, given)
-        started = yield from self._call(node, ref, name_of(argv))
+        undo = functools.partial(forget_started, self, node)
+        started = yield from self._call(node, ref, name_of(argv), undo=undo)
         return form(self, node, started, slots=1)
 
     # The public calls.
@@ -385,8 +411,8 @@ class Pool:
     def close(self) -> None:
         """Ends all programs and actors of the Pool, without waiting.
 
-        Active calls raise PoolClosed. In a process that has got the Pool from another one, the call
-        ends the programs of this process alone.
+        Active calls raise PoolClosed. In a process that has got the Pool from another one, the
+        actors go on, and so do active calls and jobs; the Pool only takes no further calls there.
         """
         self._closed = True
         self._end()
@@ -394,11 +420,13 @@ class Pool:
     def _shut(self) -> Steps:
         """Ends all programs, and waits for their end."""
         self._closed = True
-        if self._nodes.owned:
-            refs = [actor.close.remote() for actor in self._nodes.actors()]
+        try:
+            refs = [actor.close.remote() for actor in self._nodes.actors() if self._nodes.owned]
+            end = deadline(END_TIMEOUT)
             for ref in refs:
-                yield Wait([ref], value=False, timeout=END_TIMEOUT)
-        self._end()
+                yield Wait([ref], value=False, timeout=remaining(end))
+        finally:
+            self._end()
 
     def _all_ready(self) -> Steps:
         for node in [*self._nodes.nodes.values()]:
@@ -438,14 +466,13 @@ class Pool:
 
 def _borrow(nodes: Nodes) -> Pool:
     pool = object.__new__(Pool)
-    pool._attach(nodes, uuid.uuid4().hex)
-    pool._end = functools.partial(_leave, nodes, pool._caller)
+    pool._attach(nodes)
+    pool._end = _end_nothing
     return pool
 
 
-def _leave(nodes: Nodes, caller: str) -> None:
-    for actor in nodes.actors():
-        actor.leave.remote(caller)
+def _end_nothing() -> None:
+    """The end of a Pool in a process that has not created it."""
 
 
 def _kill(nodes: Nodes) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ from spawnfd._spawnfd import Result
 from spawnfd._start import Starting
 from spawnfd._types import Arg, Args, SessionProcess
 from spawnfd.ray._driver import drive, drive_async
-from spawnfd.ray._job import Job, JobHandle, SyncJob, drop
+from spawnfd.ray._errors import PoolClosed
+from spawnfd.ray._job import Job, JobHandle, SyncJob, drop, forget_started
 from spawnfd.ray._nodes import Node, Place
 from spawnfd.ray._wire import Steps, with_defaults
 
@@ -43,7 +45,8 @@ class _SessionHandle:
         node = self._pool._choose(self._place)
         yield from self._pool._ready(node)
         ref = node.actor.open.remote(self._pool._caller, *self._arguments)
-        self._number = yield from self._pool._call(node, ref, self._name(), 0)
+        undo = functools.partial(forget_started, self._pool, node)
+        self._number = yield from self._pool._call(node, ref, self._name(), 0, undo)
         self._node = node
 
     def _name(self) -> str:
@@ -128,7 +131,7 @@ class Session(_SessionHandle):
         if kind is GeneratorExit:
             self._drop()
             return
-        with suppress(*([] if kind is None else [OSError])):
+        with suppress(*([] if kind is None else [OSError, PoolClosed])):
             await self.close()
 
 
@@ -166,5 +169,5 @@ class SyncSession(_SessionHandle):
         return self
 
     def __exit__(self, kind: type[BaseException] | None = None, *error: object) -> None:
-        with suppress(*([] if kind is None else [OSError])):
+        with suppress(*([] if kind is None else [OSError, PoolClosed])):
             self.close()

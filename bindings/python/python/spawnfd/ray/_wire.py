@@ -81,9 +81,7 @@ def unpack(value: Any) -> Steps:
 
 
 def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options for the actor.
-
-    The default tier is "auto": programs that leave their session and lose their parent end, too.
+    """Returns the options for the actor, which adds its default of `tree`.
 
     Raises:
         ValueError: An option has a meaning in the caller's process alone; the message names it.
@@ -92,4 +90,4 @@ def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
         if options.get(name) is not None:
             instead = "; `slots` of the Pool limits the runs of a node" if name == "limiter" else ""
             raise ValueError(f"{name}: not available in a Pool of Ray nodes{instead}")
-    return {"tree": "auto", **options}
+    return {name: value for name, value in options.items() if (name, value) != ("tree", None)}
