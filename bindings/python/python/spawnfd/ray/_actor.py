@@ -102,7 +102,7 @@ class NodeActor:
         # descendants of the server, with the guard of the server among them. In the tier "cgroup"
         # that guard alone could end a daemon, whose parent is init. In the tier "subreaper" the
         # daemon is a descendant of the server.
-        self._tree = "subreaper"
+        self._tree: Literal["subreaper", "auto"] = "subreaper"
         # The numbers of an earlier process of this actor do not occur again.
         self._numbers = itertools.count(secrets.randbits(60))
         self._jobs: dict[int, Job] = {}
