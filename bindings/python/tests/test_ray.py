@@ -444,7 +444,7 @@ def test_repeatable_run_survives_the_loss_of_its_node(cluster: Cluster, tag: str
         # On gamma, the program does not end.
         raylet = pool.run(["printenv", "RAY_RAYLET_PID"], node="gamma").text.strip()
         script = f"[ $RAY_RAYLET_PID != {raylet} ] || exec sleep 9999.{TAG}5; echo there"
-        mapped, join_map = outcomes([lambda: list(pool.map([sf.sh(script)] * 12, repeatable=True))])
+        mapped, join_map = outcomes([lambda: list(pool.map([sf.sh(script)] * 100, repeatable=True))])
         while len(sleepers(TAG + "4")) < 5 or not sleepers(TAG + "5"):
             time.sleep(0.05)
         print("started", flush=True)
@@ -453,7 +453,7 @@ def test_repeatable_run_survives_the_loss_of_its_node(cluster: Cluster, tag: str
         assert [type(error) for error in found[:3]] == [NodeLost] * 3, found
         assert all("gamma" in str(error) for error in found if isinstance(error, NodeLost))
         assert isinstance(found[3], (NodeLost, NoNode)), found
-        assert [result.text for result in mapped[0]] == ["there\\n"] * 12, mapped
+        assert [result.text for result in mapped[0]] == ["there\\n"] * 100, mapped
         for call in (job.result, lambda: session.run("true"), lambda: pool.run(["true"], **place)):
             try:
                 call()

@@ -12,6 +12,7 @@ from spawnfd._search import OutputMatch, Pattern
 from spawnfd._spawnfd import Chunk, Event, Result
 from spawnfd._types import Input
 from spawnfd.ray._api import ray
+from spawnfd.ray._calls import PROCESS, Calls
 from spawnfd.ray._driver import drive, drive_async
 from spawnfd.ray._errors import PoolClosed
 from spawnfd.ray._nodes import Node
@@ -19,8 +20,6 @@ from spawnfd.ray._wire import Steps
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from spawnfd.ray._pool import Pool
 
 
 class JobHandle:
@@ -33,10 +32,10 @@ class JobHandle:
     """
 
     def __init__(
-        self, pool: Pool, node: Node, started: tuple[int, int, list[str]], *, slots: int = 0
+        self, calls: Calls, node: Node, started: tuple[int, int, list[str]], *, slots: int = 0
     ) -> None:
         """`slots` is the number of slots that the job takes until its end: 1 outside a session."""
-        self._pool, self._node = pool, node
+        self._calls, self._node = calls, node
         self._number, self.pid, self.args = started
         self.where = node.where
         self._slots = slots
@@ -44,7 +43,7 @@ class JobHandle:
 
     def _call(self, method: str, *args: Any, **options: Any) -> Steps:
         ref = self._node.actor.job.remote(self._number, method, *args, **options)
-        value = yield from self._pool._call(self._node, ref, self.args[0], 0)
+        value = yield from self._calls.call(self._node, ref, self.args[0], 0)
         if isinstance(value, Result):
             self._free_slot()
         return value
@@ -60,14 +59,14 @@ class JobHandle:
 
     def _begin_events(self, options: dict[str, Any]) -> Steps:
         ref = self._node.actor.begin_events.remote(self._number, options)
-        return self._pool._call(self._node, ref, self.args[0], 0)
+        return self._calls.call(self._node, ref, self.args[0], 0)
 
     def _next_events(self, iterator: int) -> Steps:
         ref = self._node.actor.next_events.remote(iterator)
-        return self._pool._call(self._node, ref, self.args[0], 0)
+        return self._calls.call(self._node, ref, self.args[0], 0)
 
     def _drop(self, number: int) -> None:
-        drop(self._pool, self._node, number)
+        drop(self._calls, self._node, number)
 
     def __del__(self) -> None:
         # The constructor may have failed.
@@ -79,18 +78,18 @@ class JobHandle:
         return f"<spawnfd.ray.{type(self).__name__} {self.pid} on {self.where}: {self.args}>"
 
 
-def drop(pool: Pool, node: Node, number: int) -> None:
+def drop(calls: Calls, node: Node, number: int) -> None:
     """Lets the actor forget a job, a session or an iterator, without waiting."""
     # At the end of the interpreter the connection to Ray may be gone.
-    if not (pool.closed and pool._nodes.owned) and ray.is_initialized():
+    if not (calls.closed and calls.nodes.owned) and ray.is_initialized():
         with suppress(Exception):
-            node.actor.drop.remote(pool._caller, number)
+            node.actor.drop.remote(PROCESS, number)
 
 
-def forget_started(pool: Pool, node: Node, started: Any) -> None:
-    """Ends a job, or a session, whose caller was interrupted before it had the reply."""
+def forget_started(calls: Calls, node: Node, started: int | tuple[int, int, list[str]]) -> None:
+    """Ends a session, or a job, whose caller was interrupted before it had the reply."""
     if not isinstance(started, Exception):
-        drop(pool, node, started[0] if isinstance(started, tuple) else started)
+        drop(calls, node, started[0] if isinstance(started, tuple) else started)
 
 
 class Job(JobHandle):

@@ -6,16 +6,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from spawnfd._types import Args
 from spawnfd.ray._api import ray
+from spawnfd.ray._calls import PROCESS, Calls
 from spawnfd.ray._errors import NodeLost, name_of
 from spawnfd.ray._nodes import Node, Place
 from spawnfd.ray._wire import Item, Wait, unpack, with_defaults
-
-if TYPE_CHECKING:
-    from spawnfd.ray._pool import Pool
 
 # An actor of Ray holds about 1,000 calls a second, so quick runs share calls.
 MAX_BATCH = 16
@@ -43,7 +41,7 @@ class Map:
 
     def __init__(
         self,
-        pool: Pool,
+        calls: Calls,
         commands: Iterable[Args],
         place: Place,
         options: Mapping[str, Any],
@@ -52,7 +50,7 @@ class Map:
         repeatable: bool,
         return_exceptions: bool,
     ) -> None:
-        self._pool, self._place, self._options = pool, place, with_defaults(options)
+        self._calls, self._place, self._options = calls, place, with_defaults(options)
         self._ordered, self._repeatable = ordered, repeatable
         self._raises = not return_exceptions
         self._commands = enumerate(commands)
@@ -84,7 +82,7 @@ class Map:
         """Sends batches until each node has enough, or the caller has too many results to take."""
         full: set[str] = set()
         while not self._is_done_reading():
-            nodes = self._pool._fitting(self._place)
+            nodes = self._calls.fitting(self._place)
             room = [node for node in nodes if node.id not in full]
             # In order, one slow run must not make the results of all later ones pile up.
             capacity = sum(8 * max(node.slots, MAX_BATCH) for node in nodes)
@@ -100,12 +98,12 @@ class Map:
                 full.add(node.id)
                 continue
             try:
-                yield from self._pool._ready(node)
+                yield from self._calls.ready(node)
             except NodeLost as error:
                 self._lose(tasks, node, error)
                 continue
             argvs = [task.argv for task in tasks]
-            ref = node.actor.run_many.remote(self._pool._caller, argvs, self._options)
+            ref = node.actor.run_many.remote(PROCESS, argvs, self._options)
             node.active += len(tasks)
             self._batches[ref] = _Batch(node, tasks, time.monotonic())
 
@@ -136,7 +134,7 @@ class Map:
         except ray.exceptions.RayTaskError:
             raise
         except ray.exceptions.RayError:
-            error = self._pool._lost(batch.node, name_of(batch.tasks[0].argv))
+            error = self._calls.lost(batch.node, name_of(batch.tasks[0].argv))
             left = [task for task in batch.tasks if task.number not in self._outcomes]
             self._lose(left, batch.node, error)
         else:

@@ -4,40 +4,28 @@
 from __future__ import annotations
 
 import functools
-import uuid
 import weakref
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from spawnfd._errors import Unsupported
 from spawnfd._select import PORTABLE as portable
 from spawnfd._signatures import RunOptions, StartOptions
-from spawnfd._spawnfd import Result, __version__
+from spawnfd._spawnfd import Result
 from spawnfd._start import Starting
 from spawnfd._types import Arg, Args, deadline, remaining
 from spawnfd.ray._api import ray
+from spawnfd.ray._calls import END_TIMEOUT, PROCESS, Calls
 from spawnfd.ray._driver import drive, drive_async, iterate, iterate_async
-from spawnfd.ray._errors import NodeLost, PoolClosed, name_of
+from spawnfd.ray._errors import NodeLost, name_of
 from spawnfd.ray._job import Job, JobHandle, SyncJob, forget_started
 from spawnfd.ray._map import Map
-from spawnfd.ray._nodes import Node, Nodes, Place, Placement
+from spawnfd.ray._nodes import Nodes, Place, Placement
 from spawnfd.ray._session import Session, SyncSession
-from spawnfd.ray._wire import Gone, Steps, Wait, unpack, with_defaults
+from spawnfd.ray._wire import Steps, Wait, with_defaults
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
-
-# Seconds that a cancelled call waits for the end of its program, and a block for the servers.
-END_TIMEOUT = 10.0
-# Seconds after which a caller that waits for the start of an actor looks whether its node is alive.
-_CHECK_INTERVAL = 1.0
-# The subject of a message about an actor that does not answer.
-_START = "start of the actor"
-
-
-# The name of this process as a caller of the actors of another one.
-_PROCESS = uuid.uuid4().hex
 
 
 class Pool:
@@ -84,14 +72,13 @@ class Pool:
             ray.init()
         self._attach(Nodes(Place(None, placement), slots))
         self._nodes.refresh(now=True)
-        finalizer = weakref.finalize(self, _kill, self._nodes)
+        finalizer = weakref.finalize(self._calls, _kill, self._nodes)
         # At the end of the interpreter Ray ends the actors.
         finalizer.atexit = False
         self._end: Callable[[], object] = finalizer
 
     def _attach(self, nodes: Nodes) -> None:
-        self._nodes, self._caller = nodes, _PROCESS
-        self._closed = False
+        self._nodes, self._calls = nodes, Calls(nodes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _borrow, (self._nodes,)
@@ -99,7 +86,7 @@ class Pool:
     @property
     def closed(self) -> bool:
         """Whether the Pool was closed in this process, by close() or by the end of a block."""
-        return self._closed
+        return self._calls.closed
 
     @property
     def nodes(self) -> dict[str, str]:
@@ -107,105 +94,15 @@ class Pool:
         self._nodes.refresh()
         return {node.id: node.where for node in self._nodes.nodes.values()}
 
-    # The steps of all calls.
-
-    def _choose(self, place: Place, avoid: Collection[str] = ()) -> Node:
-        if self._closed:
-            raise PoolClosed("the Pool was closed")
-        return self._nodes.choose(place, avoid)
-
-    def _fitting(self, place: Place) -> list[Node]:
-        if self._closed:
-            raise PoolClosed("the Pool was closed")
-        return self._nodes.fitting(place)
-
-    def _ready(self, node: Node) -> Steps:
-        """Waits until the actor of a node has answered. An actor that was killed starts again.
-
-        Raises:
-            NodeLost, PoolClosed: The actor will not answer.
-            RuntimeError: The node has another version of this package.
-        """
-        while not node.is_ready:
-            ref = node.actor.hello.remote()
-            while not (yield Wait([ref], value=False, timeout=_CHECK_INTERVAL)):
-                self._check_alive(node)
-            try:
-                version = yield from self._call(node, ref, _START, 0)
-            except NodeLost as error:
-                if not isinstance(error.__cause__, ray.exceptions.ActorUnavailableError):
-                    raise
-                # The actor is starting again. This question changes nothing, so it is repeated.
-                self._check_alive(node)
-                yield Wait([], value=False, timeout=_CHECK_INTERVAL / 10)
-                continue
-            if version != __version__:
-                raise RuntimeError(
-                    f"spawnfd has version {version} on the node {node.where}, and version "
-                    f"{__version__} here; install the same version"
-                )
-            node.introduce(self._caller)
-            node.is_ready = True
-
-    def _check_alive(self, node: Node) -> None:
-        self._nodes.refresh(now=True)
-        if self._closed or node.id not in self._nodes.nodes:
-            raise self._lost(node, _START)
-
-    def _call(
-        self,
-        node: Node,
-        ref: Any,
-        what: str,
-        runs: int = 1,
-        undo: Callable[[Any], None] | None = None,
-    ) -> Steps:
-        """Waits for the reply of an actor. If the caller is interrupted, cancels the call first.
-
-        The call counts as this many active runs on the node. `undo` gets a reply that the
-        interrupted caller does not get.
-
-        Raises:
-            NodeLost, PoolClosed: There will be no reply.
-        """
-        node.active += runs
-        try:
-            value = yield Wait([ref])
-            return (yield from unpack(value))
-        except Gone as error:
-            raise self._lost(node, what) from error
-        except ray.exceptions.RayTaskError:
-            raise
-        except ray.exceptions.RayError as error:
-            raise self._lost(node, what) from error
-        except (Exception, GeneratorExit):
-            raise
-        except BaseException:
-            ray.cancel(ref)
-            done = yield Wait([ref], value=False, timeout=END_TIMEOUT)
-            if undo is not None and done:
-                # The reply may have been on its way.
-                with suppress(ray.exceptions.RayError):
-                    undo((yield Wait([ref])))
-            raise
-        finally:
-            node.active -= runs
-
-    def _lost(self, node: Node, what: str) -> Exception:
-        if self._closed:
-            return PoolClosed(f"{what}: the Pool was closed, so the status is not known")
-        node.forget()
-        return NodeLost(node.id, node.where, what)
-
     def _run(self, argv: Args, place: Place, repeatable: bool, options: Mapping[str, Any]) -> Steps:
         given = with_defaults(options)
         tried: list[str] = []
         while True:
-            node = self._choose(place, tried)
+            node = self._calls.choose(place, tried)
             try:
-                yield from self._ready(node)
-                ref = node.actor.run.remote(self._caller, argv, given)
-                result = yield from self._call(node, ref, name_of(argv))
+                yield from self._calls.ready(node)
+                ref = node.actor.run.remote(PROCESS, argv, given)
+                result = yield from self._calls.call(node, ref, name_of(argv))
                 if result.stop != "lost" or not repeatable or node.id in tried:
                     return result
             except NodeLost:
@@ -217,12 +114,12 @@ class Pool:
         self, form: type[JobHandle], argv: Args, place: Place, options: Mapping[str, Any]
     ) -> Steps:
         given = with_defaults(options)
-        node = self._choose(place)
-        yield from self._ready(node)
-        ref = node.actor.start.remote(self._caller, argv, given)
-        undo = functools.partial(forget_started, self, node)
-        started = yield from self._call(node, ref, name_of(argv), undo=undo)
-        return form(self, node, started, slots=1)
+        node = self._calls.choose(place)
+        yield from self._calls.ready(node)
+        ref = node.actor.start.remote(PROCESS, argv, given)
+        undo = functools.partial(forget_started, self._calls, node)
+        started = yield from self._calls.call(node, ref, name_of(argv), undo=undo)
+        return form(self._calls, node, started, slots=1)
 
     # The public calls.
 
@@ -305,7 +202,7 @@ class Pool:
                 run().
         """
         steps = Map(
-            self,
+            self._calls,
             commands,
             Place(node, placement),
             options,
@@ -328,7 +225,7 @@ class Pool:
     ) -> AsyncGenerator[Any]:
         """The awaitable form of map()."""
         steps = Map(
-            self,
+            self._calls,
             commands,
             Place(node, placement),
             options,
@@ -394,7 +291,7 @@ class Pool:
             TypeError, ValueError: An argument is invalid, or has a meaning in this process alone;
                 the message names it.
         """
-        return Session(self, Place(node, placement), program, args, options)
+        return Session(self._calls, Place(node, placement), program, args, options)
 
     def session_sync(
         self,
@@ -406,7 +303,7 @@ class Pool:
         **options: Any,
     ) -> SyncSession:
         """The blocking form of session()."""
-        return SyncSession(self, Place(node, placement), program, args, options)
+        return SyncSession(self._calls, Place(node, placement), program, args, options)
 
     def close(self) -> None:
         """Ends all programs and actors of the Pool, without waiting.
@@ -414,12 +311,12 @@ class Pool:
         Active calls raise PoolClosed. In a process that has got the Pool from another one, the
         actors go on, and so do active calls and jobs; the Pool only takes no further calls there.
         """
-        self._closed = True
+        self._calls.closed = True
         self._end()
 
     def _shut(self) -> Steps:
         """Ends all programs, and waits for their end."""
-        self._closed = True
+        self._calls.closed = True
         try:
             refs = [actor.close.remote() for actor in self._nodes.actors() if self._nodes.owned]
             end = deadline(END_TIMEOUT)
@@ -430,7 +327,7 @@ class Pool:
 
     def _all_ready(self) -> Steps:
         for node in [*self._nodes.nodes.values()]:
-            yield from self._ready(node)
+            yield from self._calls.ready(node)
 
     def __enter__(self) -> Self:
         """Waits until all actors have answered. The end of the block ends all programs."""
@@ -460,7 +357,7 @@ class Pool:
             await drive_async(self._shut())
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self._nodes.nodes)} nodes"
+        state = "closed" if self._calls.closed else f"{len(self._nodes.nodes)} nodes"
         return f"<spawnfd.ray.Pool: {state}>"
 
 

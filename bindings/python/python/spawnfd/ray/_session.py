@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spawnfd._spawnfd import Result
 from spawnfd._start import Starting
 from spawnfd._types import Arg, Args, SessionProcess
+from spawnfd.ray._calls import PROCESS, Calls
 from spawnfd.ray._driver import drive, drive_async
 from spawnfd.ray._errors import PoolClosed
 from spawnfd.ray._job import Job, JobHandle, SyncJob, drop, forget_started
@@ -19,16 +20,14 @@ from spawnfd.ray._wire import Steps, with_defaults
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from spawnfd.ray._pool import Pool
-
 
 class _SessionHandle:
     """What both forms of a session have in common."""
 
     def __init__(
-        self, pool: Pool, place: Place, program: Arg, args: Args, options: dict[str, Any]
+        self, calls: Calls, place: Place, program: Arg, args: Args, options: dict[str, Any]
     ) -> None:
-        self._pool, self._place = pool, place
+        self._calls, self._place = calls, place
         self._arguments = (program, args, with_defaults(options))
         # The node and the number of the session there, once it was opened.
         self._node: Node | None = None
@@ -42,11 +41,11 @@ class _SessionHandle:
     def _open(self) -> Steps:
         if self._node is not None:
             return
-        node = self._pool._choose(self._place)
-        yield from self._pool._ready(node)
-        ref = node.actor.open.remote(self._pool._caller, *self._arguments)
-        undo = functools.partial(forget_started, self._pool, node)
-        self._number = yield from self._pool._call(node, ref, self._name(), 0, undo)
+        node = self._calls.choose(self._place)
+        yield from self._calls.ready(node)
+        ref = node.actor.open.remote(PROCESS, *self._arguments)
+        undo = functools.partial(forget_started, self._calls, node)
+        self._number = yield from self._calls.call(node, ref, self._name(), 0, undo)
         self._node = node
 
     def _name(self) -> str:
@@ -56,8 +55,8 @@ class _SessionHandle:
         yield from self._open()
         node = self._node
         assert node is not None
-        ref = node.actor.session.remote(self._pool._caller, self._number, method, *args, **options)
-        return (yield from self._pool._call(node, ref, self._name(), 0))
+        ref = node.actor.session.remote(PROCESS, self._number, method, *args, **options)
+        return (yield from self._calls.call(node, ref, self._name(), 0))
 
     def _run(
         self, form: type[JobHandle], method: str, command: Arg, options: dict[str, Any]
@@ -66,7 +65,7 @@ class _SessionHandle:
         value = yield from self._call(method, command, **options)
         node = self._node
         assert node is not None
-        return value if isinstance(value, Result) else form(self._pool, node, value)
+        return value if isinstance(value, Result) else form(self._calls, node, value)
 
     def _close(self) -> Steps:
         if self._node is not None:
@@ -75,7 +74,7 @@ class _SessionHandle:
 
     def _drop(self) -> None:
         if self._node is not None:
-            drop(self._pool, self._node, self._number)
+            drop(self._calls, self._node, self._number)
 
     def __del__(self) -> None:
         if getattr(self, "_node", None) is not None:
