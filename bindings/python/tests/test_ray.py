@@ -444,7 +444,8 @@ def test_repeatable_run_survives_the_loss_of_its_node(cluster: Cluster, tag: str
         # On gamma, the program does not end.
         raylet = pool.run(["printenv", "RAY_RAYLET_PID"], node="gamma").text.strip()
         script = f"[ $RAY_RAYLET_PID != {raylet} ] || exec sleep 9999.{TAG}5; echo there"
-        mapped, join_map = outcomes([lambda: list(pool.map([sf.sh(script)] * 100, repeatable=True))])
+        commands = [sf.sh(script)] * 100
+        mapped, join_map = outcomes([lambda: list(pool.map(commands, repeatable=True))])
         while len(sleepers(TAG + "4")) < 5 or not sleepers(TAG + "5"):
             time.sleep(0.05)
         print("started", flush=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
@@ -93,7 +94,7 @@ class Map:
             if node.active >= 2 * max(node.slots, size):
                 full.add(node.id)
                 continue
-            tasks = self._take(size, node.id)
+            tasks = self._take(size, node.id, {each.id for each in nodes})
             if not tasks:
                 full.add(node.id)
                 continue
@@ -110,12 +111,13 @@ class Map:
     def _is_done_reading(self) -> bool:
         return self._is_exhausted and not self._again
 
-    def _take(self, count: int, node: str) -> list[_Task]:
-        tasks: list[_Task] = []
+    def _take(self, count: int, node: str, nodes: set[str]) -> list[_Task]:
+        """Takes tasks for a node. A task that was lost with it goes to another one if there is one."""
+        fit = (t for t in self._again if node not in t.tried or nodes <= {*t.tried})
+        again = [*itertools.islice(fit, count)]
+        self._again = deque(task for task in self._again if task not in again)
+        tasks = again
         while len(tasks) < count:
-            if self._again:
-                tasks.append(self._again.popleft())
-                continue
             following = next(self._commands, None)
             if following is None:
                 self._is_exhausted = True
