@@ -112,7 +112,7 @@ class Map:
         return self._is_exhausted and not self._again
 
     def _take(self, count: int, node: str, nodes: set[str]) -> list[_Task]:
-        """Takes tasks for a node. A task that was lost with it goes to another one if there is one."""
+        """Takes tasks for a node. A task that was lost with it goes to another one if possible."""
         fit = (t for t in self._again if node not in t.tried or nodes <= {*t.tried})
         again = [*itertools.islice(fit, count)]
         self._again = deque(task for task in self._again if task not in again)
