@@ -108,6 +108,7 @@ step "$bin/cargo-deny" --locked check licenses bans sources
 step scripts/check-tree.py
 step scripts/check-examples.py
 step scripts/check-language.py
-step scripts/cycles.py crates/*/src crates/*/src/*/ crates/spawnfd-parked bindings/*/src bindings/python/python/spawnfd
+step scripts/cycles.py crates/*/src crates/*/src/*/ crates/spawnfd-parked bindings/*/src bindings/python/python/spawnfd \
+    bindings/python/python/spawnfd/ray
 step scripts/protocol.py --check
 step "$bin/python" scripts/generate --check

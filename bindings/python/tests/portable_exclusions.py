@@ -13,6 +13,7 @@ from typing import Any
 
 EXCLUDED: dict[str, tuple[str, ...]] = {
     "remote connections are not provided": (
+        "test_ray.py",
         "test_remote.py",
         "test_remote_files.py",
         "test_remote_places.py",
