@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import spawnfd as sf
-from conftest import is_alive
+from conftest import FULL, is_alive
 from patience import TIMEOUT_S, eventually
 
 if importlib.util.find_spec("ray") is None:
@@ -139,6 +139,11 @@ class Cluster:
             tree="group",
             timeout=4 * TIMEOUT_S,
         )
+
+
+# `make test-all` tries all ways to end.
+WAYS_OF_WORKER = ["SIGTERM", "ray.kill", "block", "drop"] if FULL else []
+WAYS_OF_DRIVER = ["exception", "SIGTERM"] if FULL else []
 
 
 @pytest.fixture(scope="module")
@@ -391,7 +396,7 @@ def test_pool_inside_tasks_and_actors(run: Callable[[str], None], tmp_path: Path
     )
 
 
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "ray.kill", "close", "block", "drop"])
+@pytest.mark.parametrize("how", ["SIGKILL", "close", *WAYS_OF_WORKER])
 def test_nothing_survives_the_actor(run: Callable[[str], None], how: str) -> None:
     run(f"""
     how = {how!r}
@@ -473,7 +478,7 @@ def test_repeatable_run_survives_the_loss_of_its_node(cluster: Cluster, tag: str
     assert result.ok, result.text
 
 
-@pytest.mark.parametrize("how", ["return", "exception", "SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize("how", ["return", "SIGKILL", *WAYS_OF_DRIVER])
 def test_nothing_survives_the_driver(cluster: Cluster, tag: str, how: str) -> None:
     body = f"""
     how = {how!r}

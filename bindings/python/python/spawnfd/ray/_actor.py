@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 from spawnfd import _spawnfd
-from spawnfd._errors import SpawnError
 from spawnfd._job import Events, Job
 from spawnfd._remote import Remote, RemoteSession
 from spawnfd._search import OutputMatch
@@ -30,6 +29,8 @@ from spawnfd.ray._wire import Gone, pack
 # One reply has at most this many events and bytes of a job.
 _EVENTS = 256
 _EVENT_BYTES = 256 << 10
+# Seconds that calls may take to reply once their programs have ended.
+_REPLIES_TIMEOUT = 5.0
 
 # The extension is loaded by its path: the server needs no module that a runtime environment of Ray
 # adds to sys.path, and has the version of the actor in any case.
@@ -38,7 +39,11 @@ import importlib.util, sys
 spec = importlib.util.spec_from_file_location("_spawnfd", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-module.serve()
+if sys.argv[2:]:
+    module.serve()
+else:
+    # The parent of the server, in whose tree daemons are, too.
+    sys.exit(module.supervise([*sys.orig_argv, "serve"]) and 1)
 """
 
 
@@ -98,11 +103,6 @@ class NodeActor:
         self._where = where
         self._slots = Limiter(slots)
         self._remote: Remote | None = None
-        # The default tier: daemons end, too. If the worker dies, its guard kills the server and all
-        # descendants of the server, with the guard of the server among them. In the tier "cgroup"
-        # that guard alone could end a daemon, whose parent is init. In the tier "subreaper" the
-        # daemon is a descendant of the server.
-        self._tree: Literal["subreaper", "auto"] = "subreaper"
         # The numbers of an earlier process of this actor do not occur again.
         self._numbers = itertools.count(secrets.randbits(60))
         self._jobs: dict[int, Job] = {}
@@ -122,12 +122,7 @@ class NodeActor:
         """Waits for the server. Returns the version of this package on the node."""
         try:
             await self._box().ready()
-            try:
-                await self._box().run_async(["/bin/sh", "-c", ":"], tree=self._tree)
-            except SpawnError:
-                # No /proc, say. Then the node has another tier, and perhaps no guard.
-                self._tree = "auto"
-                await self._box().run_async(["/bin/sh", "-c", ":"], tree=self._tree)
+            await self._box().run_async(["/bin/sh", "-c", ":"])
         except OSError as error:
             return error
         return _spawnfd.__version__
@@ -146,7 +141,6 @@ class NodeActor:
 
     async def _run(self, argv: Args, options: dict[str, Any]) -> Any:
         try:
-            options = {"tree": self._tree, **options}
             result = await self._box().run_async(argv, limiter=self._slots, **options)
         except (OSError, TypeError, ValueError) as error:
             return error
@@ -184,7 +178,6 @@ class NodeActor:
     async def start(self, caller: str, argv: Args, options: dict[str, Any]) -> Any:
         """Starts a job. Returns its number, pid and argv."""
         with self._counted(caller):
-            options = {"tree": self._tree, **options}
             job = await self._reply(self._box().start, argv, limiter=self._slots, **options)
         return self._hold(caller, job) if isinstance(job, Job) else job
 
@@ -247,7 +240,6 @@ class NodeActor:
         """Opens a session. Returns its number."""
         with self._counted(caller):
             try:
-                options = {"tree": self._tree, **options}
                 session = self._box().session(program, args, **options)
                 await session.__aenter__()
             except (OSError, TypeError, ValueError) as error:
@@ -285,3 +277,6 @@ class NodeActor:
         """Ends all programs, and waits for the end of the server."""
         if self._remote is not None:
             await self._remote.__aexit__()
+        # The caller kills this worker next. The replies of the calls leave before this reply.
+        if calls := set[asyncio.Task[Any]]().union(*self._tasks.values()):
+            await asyncio.wait(calls, timeout=_REPLIES_TIMEOUT)
