@@ -18,12 +18,15 @@ from common.reference import Reference
 from common.results import Row, timed_row
 from common.session import Setting, announce, finish_facts, make_setting, run_suite
 
+from . import ray_rows
 from .places import Places, open_places
 
 SUITE = "remote"
 DEFINITIONS_FILE = Path(__file__).resolve().parents[1] / "definitions.toml"
 # The kinds of calls that are no presets.
 KINDS = ("bulk", "trip")
+# The name of the part with Ray, as --cell accepts it.
+RAY = "ray"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -82,19 +85,22 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
         setting = make_setting(Path(scratch), calls, tools, floors=())
         facts = machine.describe(tools, setting.cwd, ("spawnfd", "execnet", "swe-rex"))
         with open_places(Path(scratch), options.server.resolve()) as places:
-            for requested in flags.make_tasks(options, definitions):
+            for requested in flags.make_tasks(options, definitions, others=(RAY,)):
                 task, lacks = without_missing(requested, places)
                 left_out |= lacks
                 tasks += [task] if task.methods else []
             with announce(console, facts, [task.timed for task in tasks]) as progress:
                 command = partial(commands, setting, definitions, places)
                 measured = measure(SUITE, tasks, command, options.seed, progress)
-    facts = finish_facts(facts, scale=flags.scale(options), seed=options.seed)
-    ratios = (
+    ratios = [
         ratio
         for one in measured
         for ratio in results.ratios_of(one, definitions.rules, lambda pair: {})
-    )
+    ]
+    if not options.cell or RAY in options.cell:
+        console.print("Ray: one node", highlight=False)
+        ratios += ray_rows.rows(5, 20, 160) if options.quick else ray_rows.rows()
+    facts = finish_facts(facts, scale=flags.scale(options), seed=options.seed)
     rows = (
         timed_row(one.task, name, method, blocks)
         for one in measured

@@ -1,29 +1,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Ratios of spawnfd.ray.Pool on one node of this machine.
+"""Ratios of spawnfd.ray.Pool on one node of this machine."""
 
-`rows()` starts a Ray cluster of one node and returns the rows; a suite of bench/ calls it. As a
-script, this file prints them: python bench/remote_ray/ray_rows.py --quick
-"""
-
-import argparse
 import asyncio
-import json
-import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
-from common.bars import Row
+from common.results import Row
 from common.stats import estimate, round_order, round_ratios
 
-NOT_MEASURED = [
-    "a network: the cluster has one node, and all processes are on this machine",
-    "other work of Ray: the cluster is idle",
-    "output: the programs write none",
-]
+IDS = ("remote.ray.1", "remote.ray.map", "remote.ray.subprocess")
 TRUE = ["/bin/true"]
 WIDTH = 16
 
@@ -63,13 +49,13 @@ def repeated(call: Callable[[], object], count: int) -> Callable[[], None]:
     return calls
 
 
-def local(count: int, tree: Any) -> None:
+def local(count: int) -> None:
     """Runs a program `count` times on this machine, WIDTH at once."""
     import spawnfd as sf
 
     async def main() -> None:
         limiter = sf.Limiter(WIDTH)
-        runs = [sf.run_async(TRUE, limiter=limiter, tree=tree) for _ in range(count)]
+        runs = [sf.run_async(TRUE, limiter=limiter) for _ in range(count)]
         assert all(result.ok for result in await asyncio.gather(*runs))
 
     asyncio.run(main())
@@ -116,8 +102,8 @@ def rows(rounds: int = 20, calls: int = 50, runs: int = 480) -> list[Row]:
             def empty() -> None:
                 ray.get(actor.nothing.remote())
 
-            def mapped(tree: Any) -> None:
-                assert sum(result.ok for result in pool.map([TRUE] * runs, tree=tree)) == runs
+            def mapped() -> None:
+                assert sum(result.ok for result in pool.map([TRUE] * runs)) == runs
 
             def by_asyncio() -> None:
                 assert ray.get(actor.many.remote(runs, WIDTH)) == runs
@@ -125,19 +111,15 @@ def rows(rounds: int = 20, calls: int = 50, runs: int = 480) -> list[Row]:
             single = seconds(
                 {
                     "empty": repeated(empty, calls),
-                    "auto": repeated(lambda: pool.run(TRUE), calls),
-                    "local auto": repeated(lambda: sf.run(TRUE, tree="auto"), calls),
-                    "guard": repeated(lambda: pool.run(TRUE, tree="guard"), calls),
-                    "local guard": repeated(lambda: sf.run(TRUE, tree="guard"), calls),
+                    "pool": repeated(lambda: pool.run(TRUE), calls),
+                    "local": repeated(lambda: sf.run(TRUE), calls),
                 },
                 rounds,
             )
             many = seconds(
                 {
-                    "map": lambda: mapped("guard"),
-                    "map auto": lambda: mapped("auto"),
-                    "local": lambda: local(runs, "guard"),
-                    "local auto": lambda: local(runs, "auto"),
+                    "map": mapped,
+                    "local": lambda: local(runs),
                     "subprocess": by_asyncio,
                 },
                 rounds,
@@ -146,38 +128,20 @@ def rows(rounds: int = 20, calls: int = 50, runs: int = 480) -> list[Row]:
         ray.shutdown()
         cluster.shutdown()
 
-    def over(ours: str, theirs: str) -> list[float]:
-        parts = zip(single[ours], single["empty"], single[theirs], strict=True)
-        return [our / (nothing + their) for our, nothing, their in parts]
-
-    sum_of = "pool.run of true / (an empty call of an asynchronous actor + a local run)"
-    rate = f"true per second by pool.map, {WIDTH} slots / by run_async, {WIDTH} at once"
-    actor_rate = f"true per second by pool.map, {WIDTH} slots / by asyncio.subprocess in an actor"
+    parts = zip(single["pool"], single["empty"], single["local"], strict=True)
+    over = [pool / (empty + local) for pool, empty, local in parts]
+    by_map = f"runs of true per second by pool.map, {WIDTH} slots"
+    sum_of = "an empty call of an asynchronous actor + spawnfd.run"
     return [
-        row("remote.ray.1", over("guard", "local guard"), f"{sum_of}, tier guard"),
-        row("remote.ray.1.auto", over("auto", "local auto"), f"{sum_of}, tier auto"),
-        row("remote.ray.map", round_ratios(many["map"], many["local"]), f"{rate}, tier guard"),
+        row(IDS[0], over, f"time of pool.run of true / ({sum_of})"),
         row(
-            "remote.ray.map.auto",
-            round_ratios(many["map auto"], many["local auto"]),
-            f"{rate}, tier auto",
+            IDS[1],
+            round_ratios(many["map"], many["local"]),
+            f"{by_map} / by run_async, {WIDTH} at once",
         ),
         row(
-            "remote.ray.subprocess",
+            IDS[2],
             round_ratios(many["map"], many["subprocess"]),
-            f"{actor_rate}, tier guard, {WIDTH} at once",
+            f"{by_map} / by asyncio.subprocess in an actor, {WIDTH} at once",
         ),
     ]
-
-
-def main() -> None:
-    """Prints the rows as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few rounds of few calls")
-    quick = parser.parse_args().quick
-    for each in rows(3, 20, 160) if quick else rows():
-        print(json.dumps(each))
-
-
-if __name__ == "__main__":
-    main()
