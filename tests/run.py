@@ -93,8 +93,8 @@ SUITES = {
     ),
     "benches": Suite(
         "The tests' and benchmarks' own tests",
-        f"{PYTEST} bench/agent bench/common bench/compare bench/job bench/kernel bench/native bench/remote"
-        f" bench/node bench/package bench/posix bench/warm {OWN_TESTS}",
+        f"{PYTEST} bench/agent bench/common bench/compare bench/job bench/kernel bench/native"
+        f" bench/node bench/package bench/posix bench/remote bench/warm {OWN_TESTS}",
         5 * MINUTE,
     ),
     "examples": Suite("Examples", f"{PYTEST} tests/examples", 5 * MINUTE),
