@@ -57,11 +57,6 @@ pub enum Confined {
     User,
 }
 
-/// How many times slower than usual the machine is, as the caller of the tests says.
-pub fn slowness() -> u32 {
-    std::env::var(SLOWNESS).map_or(1, |text| text.parse().expect("a number"))
-}
-
 /// Returns the name of the running test, as libtest prints it.
 pub(crate) fn test_name() -> String {
     std::env::var(NAME).unwrap_or_else(|_| thread::current().name().unwrap_or("unknown").to_owned())
@@ -215,7 +210,8 @@ impl Isolated {
         let test = command.env_remove(SUPERVISOR).process_group(0).spawn().expect("the test binary starts again");
         let test = i32::try_from(test.id()).expect("a pid");
 
-        let limit = self.limit * slowness();
+        let slowness = std::env::var(SLOWNESS).map_or(1, |text| text.parse().expect("a number"));
+        let limit = self.limit * slowness;
         let outcome = wait_for(Some(test), Instant::now() + limit);
         let message = match outcome {
             // Processes that the test started may take a moment to end.

@@ -22,7 +22,7 @@ mod skips;
 mod state;
 
 pub use deadline::deadline;
-pub use isolated::{Confined, Isolated, slowness};
+pub use isolated::{Confined, Isolated};
 pub use pace::enough_time;
 pub use raw::{has_builders, has_clone3};
 pub use scratch::{copy_of_program, program, scratch};

@@ -8,7 +8,6 @@ use spawnfd::job::Stop;
 use spawnfd::session::SessionOptions;
 use spawnfd::tree::TreeControl;
 use spawnfd::{Command, Run};
-use spawnfd_tests::slowness;
 
 use crate::common::eventually;
 use crate::common::job::read_until;
@@ -181,6 +180,11 @@ fn a_signal_for_a_completed_command_reaches_no_later_one(shell: Shell) {
     assert_eq!(later.wait().expect("a result").code(), Some(130));
 }
 
+/// How many times slower than usual the machine is, as for the time limits of tests.
+fn slowness() -> u64 {
+    std::env::var("SPAWNFD_SLOWNESS").map_or(1, |text| text.parse().expect("a number"))
+}
+
 /// A SIGINT from outside the library may come at any moment between two commands.
 fn sigint_before_a_command_runs_no_earlier_text(shell: Shell) {
     let session = shell.open(SessionOptions::new());
@@ -189,7 +193,7 @@ fn sigint_before_a_command_runs_no_earlier_text(shell: Shell) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // On a busy or slow machine, a shell makes progress only in the longer pauses.
-            for pause in (1..=16 * u64::from(slowness())).cycle() {
+            for pause in (1..=16 * slowness()).cycle() {
                 if has_ended.load(Ordering::Relaxed) {
                     break;
                 }
