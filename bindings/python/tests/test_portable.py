@@ -393,22 +393,23 @@ def test_failed_start_returns_its_permit_at_once() -> None:
 def test_start_without_a_thread_is_a_spawn_error() -> None:
     """A process that may have no more threads is refused, and leaves no program."""
     code = """
-    import os, threading
-    start = threading.Thread.start
+    import _thread, os, threading
+    start, start_of_class = _thread.start_new_thread, threading.Thread.start
     for allowed in (0, 1):
         left = allowed
-        def refuse(thread):
+        def refuse(start, *arguments):
             global left
             left -= 1
             if left < 0:
                 raise RuntimeError("can't start new thread")
-            start(thread)
-        threading.Thread.start = refuse
+            return start(*arguments)
+        _thread.start_new_thread = lambda *arguments: refuse(start, *arguments)
+        threading.Thread.start = lambda thread: refuse(start_of_class, thread)
         try:
             sf.run(["sleep", "1000"])
         except sf.SpawnError as error:
             print(error.stage, isinstance(error, BlockingIOError))
-        threading.Thread.start = start
+        _thread.start_new_thread, threading.Thread.start = start, start_of_class
     try:
         os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 from spawnfd import _spawnfd
+from spawnfd._errors import SpawnError
 from spawnfd._job import Events, Job
 from spawnfd._remote import Remote, RemoteSession
 from spawnfd._search import OutputMatch
@@ -103,6 +104,8 @@ class NodeActor:
         self._where = where
         self._slots = Limiter(slots)
         self._remote: Remote | None = None
+        # The default tier: daemons of a run end with the run, not only with the server.
+        self._tree: Literal["subreaper", "auto"] = "subreaper"
         # The numbers of an earlier process of this actor do not occur again.
         self._numbers = itertools.count(secrets.randbits(60))
         self._jobs: dict[int, Job] = {}
@@ -122,7 +125,12 @@ class NodeActor:
         """Waits for the server. Returns the version of this package on the node."""
         try:
             await self._box().ready()
-            await self._box().run_async(["/bin/sh", "-c", ":"])
+            try:
+                await self._box().run_async(["/bin/sh", "-c", ":"], tree=self._tree)
+            except SpawnError:
+                # No /proc, say. Then the node has another tier, and perhaps no guard.
+                self._tree = "auto"
+                await self._box().run_async(["/bin/sh", "-c", ":"], tree=self._tree)
         except OSError as error:
             return error
         return _spawnfd.__version__
@@ -141,6 +149,7 @@ class NodeActor:
 
     async def _run(self, argv: Args, options: dict[str, Any]) -> Any:
         try:
+            options = {"tree": self._tree, **options}
             result = await self._box().run_async(argv, limiter=self._slots, **options)
         except (OSError, TypeError, ValueError) as error:
             return error
@@ -178,6 +187,7 @@ class NodeActor:
     async def start(self, caller: str, argv: Args, options: dict[str, Any]) -> Any:
         """Starts a job. Returns its number, pid and argv."""
         with self._counted(caller):
+            options = {"tree": self._tree, **options}
             job = await self._reply(self._box().start, argv, limiter=self._slots, **options)
         return self._hold(caller, job) if isinstance(job, Job) else job
 
@@ -240,6 +250,7 @@ class NodeActor:
         """Opens a session. Returns its number."""
         with self._counted(caller):
             try:
+                options = {"tree": self._tree, **options}
                 session = self._box().session(program, args, **options)
                 await session.__aenter__()
             except (OSError, TypeError, ValueError) as error:
