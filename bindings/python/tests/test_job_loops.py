@@ -505,7 +505,8 @@ def test_trio_passes_on_exceptions_of_handlers(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(_trio._TrioAdapter, "_wait_and_drain", interrupted)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sf.run_async, ["sleep", "1000"])
-            nursery.start_soon(sf.run_async, ["true"])
+            # It must not end before its task waits for it.
+            nursery.start_soon(sf.run_async, ["sleep", "0.2"])
 
     begun = time.monotonic()
     with pytest.raises(BaseException, match="Trio nursery") as caught:

@@ -269,7 +269,8 @@ async def test_cancelled_when_the_result_arrives(first: str) -> None:
     # The guard starts with the first run.
     await sf.run_async(["true"])
     before = children()
-    task = asyncio.create_task(run_and_catch(["echo", "out"], caught))
+    # The program must not end before the task waits for it.
+    task = asyncio.create_task(run_and_catch(sf.sh("sleep 0.2; echo out"), caught))
     adapter: Any = _loop.current_adapter()
     while not adapter.pending:
         await asyncio.sleep(0)
