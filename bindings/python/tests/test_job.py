@@ -194,7 +194,8 @@ async def test_signals(start: Start) -> None:
     result = await job.result()
     assert (result.stop, result.signal) == ("exited", 15)
     job.signal(15)
-    job = await start(sf.sh("trap 'echo got; exit 3' INT; echo ready; sleep 60; :"))
+    line = "trap 'echo got; exit 3' INT; echo ready; while :; do sleep 0.02; done"
+    job = await start(sf.sh(line))
     await wait_for_output(job, "ready")
     job.interrupt()
     result = await job.result()
