@@ -18,6 +18,9 @@ EXCLUDED: dict[str, tuple[str, ...]] = {
         "test_remote_files.py",
         "test_remote_places.py",
     ),
+    "a test that waits for the thread of the native engine": (
+        "test_job_loops.py::test_many_results_need_few_wakeups",
+    ),
     "sessions are not provided": (
         "test_random_interrupts.py::test_async_session",
         "test_random_interrupts.py::test_session",
