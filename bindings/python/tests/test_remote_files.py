@@ -99,7 +99,7 @@ def test_transfers_at_once_to_one_target_do_not_mix(
         ("put", "missing", "new", {}, errno.ENOENT, "missing: "),
         ("get", "missing", "new", {}, errno.EIO, "missing: "),
         ("put", "tree", "missing/new", {}, errno.EIO, "missing/new: "),
-        ("put", "tree", "new", {"max_bytes": 5000}, errno.EIO, "larger than its limit"),
+        ("put", "tree", "new", {"max_bytes": 5000}, errno.EFBIG, "larger than its limit"),
         ("get", "tree", "new", {"max_bytes": 5000}, errno.EFBIG, "larger than its limit"),
         ("put", "huge", "new", {"timeout": 0.3}, errno.ETIMEDOUT, "new: "),
         ("get", "huge", "new", {"timeout": 0.3}, errno.ETIMEDOUT, "huge: "),
@@ -125,9 +125,32 @@ def test_failures_name_the_file_and_leave_no_part_of_one(
     if target == "new" and source == "tree":
         # The directory is there, without the file that was cut.
         expected.add("new")
-        assert eventually(lambda: not (tmp_path / "new" / "sub" / "data").exists())
+        assert not (tmp_path / "new" / "sub" / "data").exists()
     assert eventually(lambda: {path.name for path in tmp_path.iterdir()} == expected)
     assert box.run(["true"]).ok
+
+
+@pytest.mark.parametrize("call", ["put", "get"])
+@pytest.mark.parametrize("cut", ["timeout", "limit", "lost"])
+def test_a_directory_that_is_cut_leaves_the_files_that_were_there(
+    command: Path, tmp_path: Path, call: str, cut: str
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for directory in (source, target):
+        (directory / "sub").mkdir(parents=True)
+    huge(source / "sub")
+    (target / "sub" / "huge").write_text("old")
+    options = {"timeout": {"timeout": 0.5}, "limit": {"max_bytes": 50_000_000}, "lost": {}}[cut]
+    box = sf.Remote.local(server=command).connect()
+    timer = threading.Timer(0.5 if cut == "lost" else TIMEOUT_S, box.close)
+    timer.start()
+    with pytest.raises(sf.SpawnError, match=str(tmp_path)):
+        getattr(box, call)(source, target, **options)
+    timer.cancel()
+    timer.join()
+    box.close()
+    assert (target / "sub" / "huge").read_text() == "old"
+    assert eventually(lambda: [path.name for path in (target / "sub").iterdir()] == ["huge"])
 
 
 @pytest.mark.parametrize("call", ["put_async", "get_async"])

@@ -9,11 +9,15 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
-use tar::{Archive, Builder, Entry, EntryType};
+use tar::{Archive, Builder, Entries, Entry, EntryType};
+
+/// The end of the message of a transfer that exceeds its limit.
+pub(crate) const TOO_LARGE: &str = "the transfer is larger than its limit";
 
 /// The name of a single file in the stream.
 const FILE: &str = "file";
@@ -43,7 +47,7 @@ pub fn pack(path: &Path, stream: impl Write) -> io::Result<()> {
 ///
 /// # Errors
 /// `FileTooLarge`: the stream has more than `max_bytes`. `InvalidData`: it is no such stream. `UnexpectedEof`: it is not
-/// complete. A file cannot be written; earlier files of a directory stay.
+/// complete. A file cannot be written; earlier files of a directory stay. Each other file is as it was before.
 pub fn unpack(stream: impl Read, path: &Path, max_bytes: u64) -> io::Result<()> {
     let mut archive = Archive::new(Bounded { stream, left: max_bytes });
     archive.set_overwrite(true);
@@ -55,38 +59,62 @@ pub fn unpack(stream: impl Read, path: &Path, max_bytes: u64) -> io::Result<()> 
     match (first.header().entry_type(), first.path()?.to_str()) {
         (EntryType::Regular, Some(FILE)) => unpack_file(&mut first, path),
         (EntryType::Directory, Some("." | "./")) => {
-            match fs::create_dir(path) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !path.is_dir() => return Err(error),
-                _ => {}
-            }
-            let root = fs::canonicalize(path)?;
-            for entry in entries {
-                let mut entry = entry?;
-                // Follows no link out of the directory.
-                match entry.unpack_in(&root) {
-                    Ok(true) => {}
-                    Ok(false) => return Err(invalid(&entry.path()?)),
-                    Err(error) => {
-                        remove_part(&root, &entry);
-                        return Err(with_cause(&error));
-                    }
-                }
-            }
-            Ok(())
+            // The path may be a link to a directory. A link in the stream may not.
+            let root = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+            create_directory(&root)?;
+            unpack_directory(entries, &fs::canonicalize(root)?)
         }
         _ => Err(invalid(&first.path()?)),
     }
 }
 
-/// Removes a file below `root` that was not written to its end.
-fn remove_part(root: &Path, entry: &Entry<'_, impl Read>) {
-    let Ok(target) = entry.path().map(|path| root.join(path)) else { return };
-    let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else { return };
+/// Writes the entries of a directory.
+fn unpack_directory<R: Read>(entries: Entries<'_, R>, root: &Path) -> io::Result<()> {
+    let mut directories = Vec::new();
+    for entry in entries {
+        let mut entry = entry?;
+        let place = place(&entry, root)?;
+        match entry.header().entry_type() {
+            EntryType::Directory => {
+                create_directory(&place)?;
+                directories.push((place, entry.header().mode()?));
+            }
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => unpack_file(&mut entry, &place)?,
+            _ => {
+                entry.unpack_in(root).map_err(|error| with_cause(&error))?;
+            }
+        }
+    }
+    // A directory that its owner cannot write must get its files first.
+    for (directory, mode) in directories.into_iter().rev() {
+        fs::set_permissions(directory, permissions(mode))?;
+    }
+    Ok(())
+}
+
+/// Creates a directory, unless it exists. A link is not followed.
+fn create_directory(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && fs::symlink_metadata(path)?.is_dir() => Ok(()),
+        done => done,
+    }
+}
+
+/// The path of an entry of a directory. Its parent exists, and is `root` or below it.
+fn place(entry: &Entry<'_, impl Read>, root: &Path) -> io::Result<PathBuf> {
+    let path = entry.path()?;
+    let mut place = root.to_path_buf();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => place.push(name),
+            Component::CurDir => {}
+            _ => return Err(invalid(&path)),
+        }
+    }
     // A link may lead out of the directory.
-    if let Ok(parent) = fs::canonicalize(parent)
-        && parent.starts_with(root)
-    {
-        let _ = fs::remove_file(parent.join(name));
+    match place.parent() {
+        Some(parent) if place != root && fs::canonicalize(parent)?.starts_with(root) => Ok(place),
+        _ => Err(invalid(&path)),
     }
 }
 
@@ -102,28 +130,40 @@ fn with_cause(error: &io::Error) -> io::Error {
     }
 }
 
+/// The permissions of a file or a directory, without a set-user-ID bit.
+fn permissions(mode: u32) -> Permissions {
+    Permissions::from_mode(mode & 0o777)
+}
+
 /// Writes a file without a name first, so that nothing stays of it if this process is killed.
 fn unpack_file(entry: &mut Entry<'_, impl Read>, path: &Path) -> io::Result<()> {
-    let (size, mode) = (entry.size(), entry.header().mode()?);
+    let (size, mode, time) = (entry.size(), entry.header().mode()?, entry.header().mtime()?);
     let new = beside(path)?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Some file systems have no files without a name.
+    // Some file systems have no files without a name. Without /proc, such a file cannot get one.
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let unnamed = open(directory, flags, Mode::RUSR | Mode::WUSR).ok().map(File::from);
+    let unnamed = unnamed.filter(|file| own_path(file).exists());
     let (is_unnamed, mut file) = (unnamed.is_some(), unnamed.map_or_else(|| File::create_new(&new), Ok)?);
     let written = (|| {
         if io::copy(entry, &mut file)? != size {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is not complete"));
         }
-        // No set-user-ID bit.
-        file.set_permissions(Permissions::from_mode(mode & 0o777))?;
+        file.set_permissions(permissions(mode))?;
+        if let Some(time) = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time)) {
+            file.set_modified(time)?;
+        }
         if is_unnamed {
-            let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-            linkat(CWD, own, CWD, &new, AtFlags::SYMLINK_FOLLOW)?;
+            linkat(CWD, own_path(&file), CWD, &new, AtFlags::SYMLINK_FOLLOW)?;
         }
         fs::rename(&new, path)
     })();
     written.inspect_err(|_| _ = fs::remove_file(&new))
+}
+
+/// The path of an open file for this process.
+fn own_path(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// The path of a new file in the same directory.
@@ -153,7 +193,7 @@ impl<R: Read> Read for Bounded<R> {
         self.left = self
             .left
             .checked_sub(count as u64)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::FileTooLarge, "the transfer is larger than its limit"))?;
+            .ok_or_else(|| io::Error::new(io::ErrorKind::FileTooLarge, TOO_LARGE))?;
         Ok(count)
     }
 }
@@ -197,6 +237,47 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_keeps_permissions_and_times() {
+        let (from, to) = (spawnfd_tests::scratch(), spawnfd_tests::scratch());
+        let (tree, copy) = (from.path().join("tree"), to.path().join("copy"));
+        fs::create_dir_all(tree.join("locked/sub")).expect("own directory");
+        fs::write(tree.join("locked/sub/file"), "text").expect("own directory");
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        File::open(tree.join("locked/sub/file")).and_then(|file| file.set_modified(time)).expect("own file");
+        for name in ["locked/sub", "locked"] {
+            set_permissions(tree.join(name), Permissions::from_mode(0o555)).expect("own directory");
+        }
+        let mode = |name: &str| copy.join(name).metadata().expect("it exists").permissions().mode() & 0o777;
+        unpack(&packed(&tree)[..], &copy, u64::MAX).expect("copied");
+        assert_eq!((mode("locked"), mode("locked/sub")), (0o555, 0o555));
+        assert_eq!(copy.join("locked/sub/file").metadata().expect("a file").modified().expect("a time"), time);
+        for name in ["locked", "locked/sub"].iter().flat_map(|name| [tree.join(name), copy.join(name)]) {
+            // The scratch directories are removed.
+            set_permissions(name, Permissions::from_mode(0o755)).expect("own directory");
+        }
+    }
+
+    #[test]
+    fn a_cut_directory_leaves_the_files_that_were_there() {
+        let (from, to) = (spawnfd_tests::scratch(), spawnfd_tests::scratch());
+        let (tree, copy) = (from.path().join("tree"), to.path().join("copy"));
+        fs::create_dir_all(tree.join("kind")).expect("own directory");
+        fs::write(tree.join("kind/file"), vec![7; 100_000]).expect("own directory");
+        let bytes = packed(&tree);
+        fs::create_dir_all(copy.join("kind")).expect("own directory");
+        fs::write(copy.join("kind/file"), "old").expect("own directory");
+        assert!(unpack(&bytes[..50_000], &copy, u64::MAX).is_err());
+        assert_eq!(unpack(&bytes[..], &copy, 50_000).expect_err("large").kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(fs::read_to_string(copy.join("kind/file")).expect("a file"), "old");
+        assert_eq!(fs::read_dir(copy.join("kind")).expect("readable").count(), 1);
+        // A file where the stream has a directory.
+        fs::remove_dir_all(copy.join("kind")).expect("own directory");
+        fs::write(copy.join("kind"), "old").expect("own directory");
+        assert!(unpack(&bytes[..], &copy, u64::MAX).is_err());
+        assert_eq!(fs::read_to_string(copy.join("kind")).expect("a file"), "old");
+    }
+
+    #[test]
     fn a_cut_or_large_or_foreign_stream_is_an_error() {
         let (from, to) = (spawnfd_tests::scratch(), spawnfd_tests::scratch());
         let source = from.path().join("source");
@@ -228,5 +309,17 @@ mod tests {
         let bytes = builder.into_inner().expect("bytes");
         assert!(unpack(&bytes[..], &target, u64::MAX).is_err());
         assert_eq!(fs::read_dir(&outside).expect("readable").count(), 0);
+        // The mode of a directory is not that of a place outside.
+        set_permissions(&outside, Permissions::from_mode(0o700)).expect("own directory");
+        let mut builder = Builder::new(Vec::new());
+        builder.append_dir(".", to.path()).expect("a directory");
+        let mut directory = tar::Header::new_gnu();
+        directory.set_entry_type(EntryType::Directory);
+        directory.set_size(0);
+        directory.set_mode(0o777);
+        builder.append_data(&mut directory, "link", &b""[..]).expect("a directory");
+        let bytes = builder.into_inner().expect("bytes");
+        assert!(unpack(&bytes[..], &target, u64::MAX).is_err());
+        assert_eq!(outside.metadata().expect("it exists").permissions().mode() & 0o777, 0o700);
     }
 }

@@ -384,8 +384,8 @@ class Remote(NotPickled):
         one that is there. Symbolic links below it stay links; owners and set-user-ID bits are not
         copied. The server's command unpacks the files; the other machine needs no tar.
 
-        Ctrl-C and the cancellation of the task end the transfer. No part of a file stays, but whole
-        files of a directory do.
+        Ctrl-C and the cancellation of the task end the transfer. Then no part of a file stays, but
+        whole files of a directory do.
 
         Args:
             source: The file or directory on this machine.
@@ -394,9 +394,9 @@ class Remote(NotPickled):
             timeout: Seconds that the transfer may take.
 
         Raises:
-            SpawnError: A file cannot be read or written (the message names it); EFBIG or EIO: the
-                transfer is larger than `max_bytes`; ETIMEDOUT; ENOTCONN: the connection is lost;
-                EOPNOTSUPP: the server has no command for files. In the cases of ready(), too.
+            SpawnError: A file cannot be read or written; EFBIG: the transfer is larger than
+                `max_bytes`; ETIMEDOUT; ENOTCONN: the connection is lost; EOPNOTSUPP: the server has
+                no command for files. The message names the path. In the cases of ready(), too.
             TypeError, ValueError: An argument is invalid; the message names it.
         """
         self._transfer_sync(True, source, target, max_bytes, timeout)

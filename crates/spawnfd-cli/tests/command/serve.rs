@@ -65,7 +65,7 @@ fn a_failed_transfer_names_the_file_and_leaves_nothing() {
             (remote.get(missing, &target, &Transfer::default()), "/nonexistent/file: ", Errno::EIO),
             (remote.put(missing, &target, &Transfer::default()), "/nonexistent/file: ", Errno::ENOENT),
             (remote.put(&source, missing, &Transfer::default()), "/nonexistent/file: ", Errno::EIO),
-            (remote.put(&source, &target, &small), "larger than its limit", Errno::EIO),
+            (remote.put(&source, &target, &small), "larger than its limit", Errno::EFBIG),
             (remote.get(&source, &target, &small), "larger than its limit", Errno::EFBIG),
         ];
         for (outcome, expected, errno) in cases {

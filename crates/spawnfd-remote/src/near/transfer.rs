@@ -152,6 +152,7 @@ fn check_files(job: &Job, path: &Path, options: &Transfer) -> Result<()> {
     let errno = match output.stop {
         spawnfd::job::Stop::Timeout => Errno::ETIMEDOUT,
         spawnfd::job::Stop::Lost => Errno::ENOTCONN,
+        _ if reason.ends_with(files::TOO_LARGE) => Errno::EFBIG,
         _ => Errno::EIO,
     };
     let call = format!("remote: files, {path:?}");
