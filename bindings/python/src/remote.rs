@@ -39,6 +39,8 @@ use crate::session::{CommandText, SessionSettings};
 #[derive(Debug)]
 pub struct Remote {
     pub connection: Arc<Connection>,
+    /// The transport starts a server that must be there.
+    needs_server: bool,
     is_closed: AtomicBool,
     /// Fires when the server has answered, or cannot answer any more.
     #[pyo3(get)]
@@ -68,6 +70,7 @@ impl Remote {
         if options.lease.is_some_and(|lease| lease.is_zero()) {
             return Err(wrong_value(&"lease", "must be > 0, or None"));
         }
+        let needs_server = programs.is_none();
         let program = Path::new(&context.program).file_name().unwrap_or(OsStr::new(""));
         let transport = program.to_string_lossy().into_owned();
         let core = py.detach(|| match programs {
@@ -83,13 +86,18 @@ impl Remote {
         core.answered().when_done(answered.firing());
         core.transport().when_done(ended.firing());
         let connection = Arc::new(Connection::new(core, transport, context));
-        Ok(Remote { connection, is_closed: false.into(), answered, ended })
+        Ok(Remote { connection, needs_server, is_closed: false.into(), answered, ended })
     }
 
     /// Returns True once the server has answered, None before.
     fn has_answered(&self, py: Python<'_>) -> PyResult<Option<bool>> {
         match self.connection.core().answered().try_wait() {
             Ok(answer) => Ok(answer.map(|_| true)),
+            Err(error) if self.needs_server && lacks_program(self.connection.core().transport()) => {
+                let message = format!("{}; program= copies the server there", error.message());
+                let error = spawnfd::internal::error(error.stage(), error.errno(), error.call(), &message);
+                Err(self.connection.exception(py, &error))
+            }
             Err(error) => Err(self.connection.exception(py, &error)),
         }
     }
@@ -199,6 +207,14 @@ impl Remote {
     fn has_ended(&self) -> Option<bool> {
         (!matches!(self.connection.core().transport().try_wait(), Ok(None))).then_some(true)
     }
+}
+
+/// Whether a transport has ended because the program on the other side does not exist. Shells and `docker exec` exit with
+/// 127 then, and `kubectl exec` has the words of the container's runtime.
+fn lacks_program(transport: &spawnfd::Job) -> bool {
+    let Ok(Some(output)) = transport.try_wait() else { return false };
+    let words = output.stderr_text();
+    output.code() == Some(127) || (words.contains("executable file") && words.contains("not found"))
 }
 
 /// A job whose program the server has been told to start. Dropping it ends the program.

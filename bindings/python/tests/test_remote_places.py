@@ -67,7 +67,7 @@ def docker(tools: Path, options: str) -> None:
 
 @pytest.mark.parametrize("user", [None, "1000"])
 def test_a_container_with_a_read_only_root_gets_the_server(
-    tools: Path, command: Path, user: str | None
+    tools: Path, command: Path, tmp_path: Path, user: str | None
 ) -> None:
     docker(tools, READ_ONLY + " --unshare-net")
     with sf.Remote.docker("box", program=command, user=user) as box:
@@ -79,6 +79,13 @@ def test_a_container_with_a_read_only_root_gets_the_server(
         with box.session_sync("bash") as session:
             session.run("cd /tmp")
             assert session.run("pwd").text == "/tmp\n"
+        locked = tmp_path / "locked"
+        locked.mkdir()
+        (locked / "file").write_text("text")
+        locked.chmod(0o555)
+        box.put(tmp_path, "/tmp/copy")
+        found = box.run(sf.sh("stat -c %a /tmp/copy/locked; cat /tmp/copy/locked/file")).check()
+        assert found.text == "555\ntext"
         assert str(result.where).endswith("(docker)")
 
 
@@ -136,6 +143,26 @@ def test_a_lost_connection_of_kubectl_is_no_success(tools: Path, command: Path) 
             os.kill(server, signal.SIGKILL)
             result = job.result()
         assert (result.stop, result.code, result.ok) == ("lost", None, False)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo 'sh: 1: spawnfd: not found' >&2; exit 127",
+        'echo \'exec: "spawnfd": executable file not found in $PATH\' >&2; exit 1',
+    ],
+)
+def test_the_error_of_a_missing_server_names_the_argument_that_copies_it(
+    tools: Path, command: Path, script: str
+) -> None:
+    make_script(tools / "docker", f"#!/bin/sh\n{script}\n")
+    box = sf.Remote.docker("box")
+    for _ in range(2):
+        with pytest.raises(sf.SpawnError, match=r"not found.*; program= copies the server there"):
+            box.run(["true"])
+    with pytest.raises(sf.SpawnError, match="not found") as caught:
+        sf.Remote.docker("box", program=command).connect()
+    assert "program=" not in str(caught.value)
 
 
 def test_program_must_be_a_program(tools: Path, tmp_path: Path) -> None:
@@ -216,6 +243,11 @@ def test_ssh_runs_programs_jobs_and_sessions(
         box.put(tmp_path / "data", tmp_path / "there")
         box.get(tmp_path / "there", tmp_path / "back")
         assert (tmp_path / "back").read_bytes() == bytes(3_000_000)
+
+
+def test_the_error_of_ssh_names_the_argument_that_copies_the_server(sshd: list[str]) -> None:
+    with pytest.raises(sf.SpawnError, match=r"ssh .*127.*; program= copies the server there"):
+        sf.Remote.ssh("127.0.0.1", server="no-such-server", options=sshd).connect()
 
 
 def test_ssh_brings_the_server(sshd: list[str], command: Path, home: str) -> None:
