@@ -149,7 +149,7 @@ def test_a_lost_connection_of_kubectl_is_no_success(tools: Path, command: Path) 
     "script",
     [
         "echo 'sh: 1: spawnfd: not found' >&2; exit 127",
-        'echo \'exec: "spawnfd": executable file not found in $PATH\' >&2; exit 1',
+        "echo 'exec: \"spawnfd\": executable file not found in $PATH' >&2; exit 1",
     ],
 )
 def test_the_error_of_a_missing_server_names_the_argument_that_copies_it(
